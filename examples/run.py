@@ -63,7 +63,8 @@ def show(name: str, folder: Path, size: Size, seed: int) -> bool:
     brought = "do not bring it" if beyond <= 0 else "bring less than half of it"
     shown = f"The gain is real: its interval excludes 0, and shuffled rewards {brought}."
     few = " These are few tasks: run it without --quick." if quick else ""
-    print(shown if real else f"No gain is shown.{few}")
+    why = "its interval includes 0" if least <= 0 else "shuffled rewards bring half of it or more"
+    print(shown if real else f"No gain is shown: {why}.{few}")
     return real or quick
 
 

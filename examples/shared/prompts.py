@@ -51,7 +51,7 @@ def prompts_study(
         for number in range(1, one.size.controls + 1):
             texts[f"control-{number}"] = control_text(one, url, number)
         for name, text in texts.items():
-            print(f"{name}: {text.splitlines()}", flush=True)
+            print(f"{name}: {' '.join(text.splitlines())}", flush=True)
         arms = Arms(one.example.FLAG, write_flag(one, "arms.json", texts), [*texts])
         return compared(one, models, held_out, arms)
 

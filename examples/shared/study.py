@@ -249,7 +249,11 @@ def _learn(one: Study) -> None:
         learned = learn_weights(one.store, "rft", training, one.folder / model)
         passed = "passed" if learned.verdict.passed else "refused"
         rows = learned.metrics["learned_from"]
-        print(f"{MODELS[model]}: {rows:.0f} calls; the gate by logs {passed}.", flush=True)
+        print(
+            f"{MODELS[model]}: trained on {rows:.0f} calls. The gate that judges by logged "
+            f"rollouts {passed} it; running the agent on new tasks, below, shows more.",
+            flush=True,
+        )
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:

@@ -39,6 +39,10 @@ STORY = {
     "policy": "after:  learned policy over prompts",
     "weights": "after:  learned weights, prompts at random",
 }
+SAME_WORDS = (
+    "Some tickets have the same words but another case, so two warnings below do not apply here: "
+    "a ticket is no copy of another one."
+)
 COUNTS = """
     SELECT (FROM spans SELECT count(*)) AS spans,
         (FROM llm_calls SELECT count(*)) AS model_calls,
@@ -185,7 +189,7 @@ def main() -> None:
         right = evaluate(demo, kept, shuffle=options.shuffle_rewards)
         show(demo)
         reports(demo)
-    print(f"\nAll of it took {time.monotonic() - started:.0f} s and lies in {options.folder}/.")
+    print(f"\nIt took {time.monotonic() - started:.0f} s. Its files are in {options.folder}/.")
     sys.exit(0 if right else 1)
 
 
@@ -217,8 +221,10 @@ def log_and_learn(demo: Demo, *, shuffle: bool) -> dict[str, bool]:
         "learning-rate": LEARNING_RATE,
         "batch-size": 64,
     }
+    policy = demo.learn("policy", "--promote", **flag_file, **control)
+    print(SAME_WORDS, flush=True)
     return {
-        "policy": demo.learn("policy", "--promote", **flag_file, **control),
+        "policy": policy,
         "weights": demo.learn("weights", **fine_tuning),
     }
 
@@ -272,7 +278,7 @@ def show(demo: Demo) -> None:
     for question, sql in QUESTIONS.items():
         title(question)
         command = " ".join(sql.split())
-        print(f'$ lightning-ingest sql --store {demo.store} "{command}"')
+        print(f'$ {relative(BIN)}/lightning-ingest sql --store {demo.store} "{command}"')
         run(str(BIN / "lightning-ingest"), "sql", command, "--store", str(demo.store))
 
 
@@ -281,6 +287,12 @@ def reports(demo: Demo) -> None:
     title("Reports to look at in a browser")
     for command in ("policy", "weights"):
         demo.learn("report", run=command, output=demo.folder / f"{command}-report.html")
+
+
+def relative(folder: Path) -> Path:
+    """Return a folder as it can be typed here."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
 def make_tasks(folder: Path, name: str, count: int, split: str) -> None:

@@ -159,7 +159,9 @@ def test_thin_overlap_is_refused() -> None:
     for place in range(0, 400, 40):
         after[place] = HALF + 2.0
     refusals = judge(examples, [HALF] * 400, after).refusals
-    assert any(one.startswith("the overlap is thin: to the new weights") for one in refusals)
+    assert any(
+        one.startswith("the overlap is thin: the 400 rollouts tell as much") for one in refusals
+    )
 
 
 def test_nothing_held_out_is_refused() -> None:

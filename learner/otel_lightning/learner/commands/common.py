@@ -159,7 +159,7 @@ def _report_numbers(verdict: "Verdict") -> None:
         f"gain {verdict.gain:+.4f}; {bounds}"
     )
     click.echo(
-        "To the new policy these rollouts are worth "
-        f"{verdict.effective_sample_size:.1f} of its own (effective sample size); its mean "
+        "These rollouts tell as much about the new policy as "
+        f"{verdict.effective_sample_size:.1f} of its own would (effective sample size); its mean "
         f"importance weight is {verdict.mean_weight:.2f}."
     )

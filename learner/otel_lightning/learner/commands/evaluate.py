@@ -183,8 +183,8 @@ def _print(answer: "Answer") -> None:
     click.echo(
         f"Value of {answer.policy} on {number_of(answer.rollouts, 'rollout')} of "
         f"{number_of(answer.tasks, 'task')}; "
-        f"their mean reward is {answer.mean_reward:.4f}. To this policy they are worth "
-        f"{answer.effective_sample_size:.1f} of its own (effective sample size)."
+        f"their mean reward is {answer.mean_reward:.4f}. They tell as much about this policy as "
+        f"{answer.effective_sample_size:.1f} of its own would (effective sample size)."
     )
     console = Console()
     named = [(f"{one.method} *" if one.biased else one.method, one) for one in answer.estimates]

@@ -188,8 +188,8 @@ def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
         begin = number_of(shared, "held-out rollout begins", "held-out rollouts begin")
         found.append(
             f"{begin} with the same messages as rollouts that are trained on. If they are the same "
-            "task under different task ids, the gate is too kind: give rollouts of one task the "
-            "same id."
+            "task under different task ids, the gate overestimates the gain: give rollouts of one "
+            "task the same id."
         )
     if alike := tasks_alike(examples):
         found.append(

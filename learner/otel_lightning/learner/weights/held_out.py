@@ -97,9 +97,10 @@ def _thin(verdict: Verdict) -> list[str]:
         return []
     return [
         (
-            f"the overlap is thin: to the new weights the {verdict.rollouts} rollouts are worth "
-            f"{verdict.effective_sample_size:.1f} ({share:.1%}; {LEAST_SHARE:.0%} needed: learn "
-            "less at once, or run the agent again with the new model)"
+            f"the overlap is thin: the {verdict.rollouts} rollouts tell as much about the new "
+            f"weights as {verdict.effective_sample_size:.1f} of their own would ({share:.1%}; "
+            f"{LEAST_SHARE:.0%} needed: learn less at once, or run the agent again with the new "
+            "model)"
         )
     ]
 
