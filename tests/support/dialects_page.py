@@ -94,6 +94,11 @@ an agent onto one span, so only the last is known; ADK's own spans have them all
 processor for Strands joins the results of parallel tools into one, with the id of the last.
 - Packages for Bedrock (the conventions' own and Traceloop) leave cached tokens out of the input \
 tokens. They are added only where the total of all tokens is beside them.
+- Elastic's distribution (EDOT) drops the attributes that a span starts with, so only the name of \
+the span tells the requested model, its parameters are unknown, and a call that failed has no row; \
+with `OTEL_TRACES_SAMPLER=always_on` it sends all of them. Google ADK writes the reasoning of \
+models behind LiteLLM as text of the answer, and adds their reasoning tokens to output tokens that \
+have them already.
 - If both LangChain and the OpenAI client are instrumented in JavaScript, by OpenInference or \
 Traceloop, a call may be recorded twice without a shared id: OpenInference's streamed calls and \
 all of Traceloop's then have two rows. Instrument one of the two. LangChain for JavaScript adds \

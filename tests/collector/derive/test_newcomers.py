@@ -559,3 +559,11 @@ def test_a_text_that_may_be_the_last_piece_of_a_stream_is_not_called_whole() -> 
     assert only_call(given).content == "truncated"
     asking = chat([QUESTION], asked("c1", "add", {}))
     assert only_call(given._replace(attributes=span(asking).attributes)).content == "full"
+
+
+def test_the_name_of_a_span_that_lost_its_first_attributes_has_the_requested_model() -> None:
+    """A composite sampler drops what a span starts with, so only what came later is left."""
+    later = {"gen_ai.response.id": "r", "gen_ai.response.model": "m-1"}
+    assert only_call(span(later, name="chat m")).request_model == "m"
+    assert only_call(span({**later, **BARE}, name="chat m")).request_model is None
+    assert only_call(span(later, name="chat with m")).request_model is None

@@ -75,3 +75,15 @@ def test_a_later_turn_of_a_conversation_that_is_told_in_pieces_is_truncated() ->
     assert [one.content for one in pieces.values()] == ["full", "full", "truncated", "truncated"]
     whole = rows(call("a", 0, QUESTION, ANSWER), call("c", 2, again, ANSWER))
     assert [one.content for one in whole.values()] == ["full", "full"]
+
+
+def test_inputs_that_lack_only_what_the_model_asked_for_are_completed() -> None:
+    """OpenLIT drops messages without text."""
+    second = asked("c2", "sun", {"city": "Oslo"}), answered("c2", "It does not.")
+    found = rows(
+        call("a", 0, QUESTION, REQUEST),
+        call("b", 1, QUESTION, RESULT, second[0]),
+        call("c", 2, QUESTION, RESULT, second[1], ANSWER),
+    )
+    assert found["c"].input_messages == [QUESTION, REQUEST, RESULT, *second]
+    assert [one.content for one in found.values()] == ["full"] * 3

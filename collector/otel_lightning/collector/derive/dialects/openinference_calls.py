@@ -41,6 +41,8 @@ OWN = ("llm.", "lightning.")
 PROMPTS, CHOICES, EMBEDDED = "llm.prompts", "llm.choices.", "embedding.embeddings."
 REASONS = ("llm.finish_reason", "llm.output_messages.0.message.finish_reason")
 REDACTED = "__REDACTED__"
+REASONED = "reasoning_content"
+"""The key of the reasoning in an answer of a framework."""
 
 
 class Plan:
@@ -276,7 +278,10 @@ def _fill_response(call: LlmCall, span: Span, plan: Plan, payload: Any) -> bool:
 def _choices(call: LlmCall, span: Span, plan: Plan, payload: Any) -> list[Message]:
     """Return the answers of a call that no provider's own response says."""
     places = shape_of(span.attributes).plan(openinference_messages.answered)
-    outputs = openinference_messages.conversation(places, span) or _answer(payload)
+    outputs = openinference_messages.conversation(places, span)
+    # The flattened answers of the OpenAI Agents SDK lack the reasoning that its own have.
+    if not outputs or (isinstance(payload, list) and REASONED in span.attributes[OUTPUT]):
+        outputs = _answers(payload) or outputs
     if not outputs and (plan.has_choices or plan.has_prompts):
         outputs = _completions(span)
     choices = [
@@ -312,13 +317,23 @@ def _fill_metadata(call: LlmCall, payload: Any) -> None:
     call.finish_reason = call.finish_reason or messages.finish_reason(payload.get("finish_reason"))
 
 
+def _answers(payload: Any) -> list[Message]:
+    """Return the answers of a framework: one, or a list of them, as DSPy writes."""
+    listed = payload if isinstance(payload, list) else [payload]
+    return [one for said in listed for one in _answer(said)]
+
+
 def _answer(payload: Any) -> list[Message]:
-    """Return the answer of AutoGen (text or a list of tool calls) or of Mastra (either or both)."""
+    """Return the answer of AutoGen (text or tool calls), DSPy (text) or Mastra (either or both)."""
     said = json_text.as_object(payload)
     content = said.get("content") or said.get("toolCalls") or said.get("text")
     if isinstance(content, list):
         content = [{"type": "tool-call", **call} for call in content]
-    return messages.read_message({"role": "assistant", "content": content}) if content else []
+    thought = said.get(REASONED)
+    if not content and not thought:
+        return []
+    told = {"role": "assistant", "content": content, REASONED: thought}
+    return messages.read_message(told)
 
 
 def _completions(span: Span) -> list[Message]:

@@ -318,7 +318,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     call.operation = operation
     plan.fill(call, attributes)
     said = plan.settings(attributes)
-    call.provider, call.request_model = said.provider, said.request_model
+    call.provider, call.request_model = said.provider, said.request_model or _named_model(span)
     call.response_model, call.finish_reason = said.response_model, said.finish_reason
     call.request_params = said.parameters.copy()
     if plan.has_id_inside:
@@ -370,6 +370,17 @@ def _model_asked_for(attributes: Attributes) -> str | None:
     """
     asked = json_text.parse(attributes.get("model")) or reading.text(attributes, *ASKED_FOR[1:])
     return asked if isinstance(asked, str) else attributes.get("gen_ai.request.model") or None
+
+
+def _named_model(span: Span) -> str | None:
+    """Return the model in the name of a span whose first attributes are lost: `chat gpt-5`.
+
+    OpenTelemetry's composite samplers, which Elastic's distribution has by default, drop the
+    attributes that a span starts with: the operation and all that was asked for.
+    """
+    operation, _, model = span.name.partition(" ")
+    is_named = operation in OPERATIONS and "gen_ai.operation.name" not in span.attributes
+    return model if is_named and model and " " not in model else None
 
 
 def _name_requests(call: LlmCall, attributes: Attributes) -> None:

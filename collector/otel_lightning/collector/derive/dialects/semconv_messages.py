@@ -208,8 +208,27 @@ def _choices(outputs: list[Any], reasons: int) -> list[Message]:
     """Return one message per choice; messages that share one finish reason are one turn."""
     # The Responses API answers with one item per tool call: several messages, one finish reason.
     if reasons < len(outputs) and not _numbered(outputs):
-        return messages.one_turn(outputs)
+        return messages.one_turn(_without_pieces(outputs))
     return [turn for output in outputs for turn in messages.one_turn([output])]
+
+
+def _without_pieces(outputs: list[Any]) -> list[Any]:
+    """Drop the pieces of a streamed answer if the last message has all of them together.
+
+    Google ADK writes them so. Pieces have an empty finish reason, the whole answer has one.
+    """
+    reasons = [one.get("finish_reason") if isinstance(one, dict) else None for one in outputs]
+    if any(reasons[:-1]) or not reasons[-1]:
+        return outputs
+    pieces, whole = (messages.one_turn(some) for some in (outputs[:-1], outputs[-1:]))
+    return outputs[-1:] if _said(pieces) == _said(whole) else outputs
+
+
+def _said(turns: list[Message]) -> tuple[str, list[Any]]:
+    """Return all text of an answer, and the different ids of its tool calls."""
+    parts = [part for turn in turns for part in turn["parts"]]
+    text = "".join(part["content"] for part in parts if part["type"] == "text")
+    return text, [*dict.fromkeys(part["id"] for part in parts if part["type"] == "tool_call")]
 
 
 def _numbered(outputs: list[Any]) -> bool:

@@ -6,6 +6,7 @@ calls.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile
 from typing import Any
 
 from otel_lightning.collector.derive.rows import LlmCall, Message
@@ -41,12 +42,23 @@ def add(calls: Sequence[LlmCall]) -> list[LlmCall]:
     return completed
 
 
-def prepend(call: LlmCall, earlier: LlmCall) -> None:
-    """Put the turns of an earlier call and its answer before those of a call that continues it."""
+def prepend(call: LlmCall, earlier: LlmCall, *, repeated: bool = False) -> None:
+    """Put the turns of an earlier call and its answer before those of a call that continues it.
+
+    Args:
+        call: The call; changed in place.
+        earlier: The call that it continues.
+        repeated: Whether a call that begins with the same turn repeats the turns of the earlier
+            one. It has these only once then.
+    """
     kept = [*_turns(unpack(earlier).input_messages), *_answer(earlier)]
     own = unpack(call).input_messages or []
     system = [message for message in own if message["role"] == "system"]
-    call.input_messages = [*system, *kept, *_turns(own)]
+    turns, told = _turns(own), iter(kept)
+    if repeated and turns[:1] == kept[:1]:
+        # `in` goes on from the last turn that was found, so turns in the same order are dropped.
+        turns = [*dropwhile(lambda turn: turn in told, turns)]
+    call.input_messages = [*system, *kept, *turns]
 
 
 def infer_previous(calls: Sequence[LlmCall]) -> None:

@@ -1,7 +1,8 @@
 """Complete the inputs of which an instrumentation wrote only what was new, such as Copilot's.
 
 The call that sends the responses of tools continues the call that asked for them: both are below
-one span, and the ids of the tool calls agree.
+one span, and the ids of the tool calls agree. OpenLIT repeats what was sent before, but not what
+the model asked for, if that has no text.
 """
 
 from collections import defaultdict
@@ -34,7 +35,7 @@ def join(calls: Sequence[LlmCall]) -> list[LlmCall]:
     for call in calls:
         earlier, talk = askers.get(place_of(call)), _talk(call)
         if earlier is not None:
-            earlier_turns.prepend(call, earlier)
+            earlier_turns.prepend(call, earlier, repeated=True)
             completed.append(call)
         if call.content == "full" and (
             earlier.content != "full" if earlier else talk in begun and _is_alone(call)
@@ -68,10 +69,15 @@ def _askers(calls: Sequence[LlmCall]) -> dict[Place, LlmCall]:
         siblings = waiting[call.trace_id, call.parent_span_id or ""]
         if past.unasked and call.parent_span_id and not earlier_turns.has_past(call):
             answered = set(past.unasked)
-            fit = [one for one in siblings if answered <= {*one.past.asked}]
+            fit = [one for one in siblings if _asked_for(answered, one)]
             if len(fit) == 1 and (fit[0].end_ns or 0) <= call.latest_start_ns:
                 found[place_of(call)] = fit[0]
                 siblings.remove(fit[0])
         if past.asked:
             siblings.append(call)
     return found
+
+
+def _asked_for(answered: set[str], call: LlmCall) -> bool:
+    """Tell whether a call asked for all responses that it did not send itself, or for all."""
+    return (answered.difference(call.past.unasked) or answered) <= {*call.past.asked}

@@ -76,7 +76,8 @@ def read_reasoning(block: Mapping[str, Any]) -> Part | None:
 
 
 def _read_bedrock_reasoning(block: Mapping[str, Any]) -> Part | None:
-    inside = block["reasoningContent"]
+    # Strands writes Bedrock's block inside a part of the conventions.
+    inside = block.get("reasoningContent", block.get("content"))
     told = inside.get("reasoningText") if isinstance(inside, dict) else None
     return read_reasoning(told) if isinstance(told, dict) else None
 
