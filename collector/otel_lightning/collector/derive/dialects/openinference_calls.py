@@ -328,7 +328,7 @@ def _answer(payload: Any) -> list[Message]:
     said = json_text.as_object(payload)
     content = said.get("content") or said.get("toolCalls") or said.get("text")
     if isinstance(content, list):
-        content = [{"type": "tool-call", **call} for call in content]
+        content = [{"type": "tool-call", **call} for call in content if isinstance(call, dict)]
     thought = said.get(REASONED)
     if not content and not thought:
         return []
