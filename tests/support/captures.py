@@ -72,7 +72,6 @@ def to_span(span: OtlpSpan, resource: dict[str, str], scope_name: str) -> Span:
         status_code=("UNSET", "OK", "ERROR")[span.status.code],
         status_message=span.status.message or None,
         scope_name=scope_name or None,
-        scope_version=None,
         resource=resource,
         attributes=as_texts(span.attributes),
         events=tuple(

@@ -42,7 +42,6 @@ def span(  # noqa: PLR0913 - a span has this many sides
         status_code=status,
         status_message=message,
         scope_name=scope,
-        scope_version=None,
         resource={"service.name": "agent"} if resource is None else resource,
         attributes=texts(attributes),
         events=events,

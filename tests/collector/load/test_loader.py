@@ -17,7 +17,7 @@ from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load import loader as loader_module
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import BATCH_BYTES, Loader
-from otel_lightning.collector.load.retention import LoaderSettings
+from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, open_store

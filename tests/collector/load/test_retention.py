@@ -7,7 +7,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.load.retention import LoaderSettings, forget, used_bytes
+from otel_lightning.collector.load.retention import forget, used_bytes
+from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import Store, open_store
 from otel_lightning.collector.terminal.quantities import parse_age

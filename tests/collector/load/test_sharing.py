@@ -14,7 +14,7 @@ from otel_lightning.collector.check.counts import check
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.lag import Lag
 from otel_lightning.collector.load.loader import Loader
-from otel_lightning.collector.load.retention import LoaderSettings
+from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.load.sharing import (
     BATCH_SECONDS,
     LEAST_SPANS,

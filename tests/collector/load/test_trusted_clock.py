@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
-from otel_lightning.collector.load.retention import LoaderSettings
+from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.load.trusted_clock import DAY_NS, HOUR_NS, TrustedClock
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.spool import Spool

@@ -24,7 +24,8 @@ from otel_lightning.collector.derive.parse import Reading
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Node
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.load.retention import LoaderSettings, forget
+from otel_lightning.collector.load.retention import forget
+from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.refresh import late_spans
 from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.recent_traces import RecentTraces, recent_traces
@@ -292,7 +293,7 @@ def test_a_trace_that_grew_much_or_whose_late_spans_are_unknown_is_read_as_a_who
     trace_id, parsed, recent = (1).to_bytes(16).hex(), ParsedTraces(), RecentTraces()
     node = Node((trace_id, ""), "span 1", 1, {})
     parsed.large.keep(trace_id, Reading(nodes={(trace_id, (1).to_bytes(8).hex()): node}))
-    parsed.large.wrote(trace_id, noted({}))
+    parsed.large.note_stored(trace_id, noted({}))
     if is_noted:
         recent.arrived([trace_id], [True], 5 * SECOND_NS)
         recent.derived([trace_id], [], {})

@@ -22,7 +22,7 @@ from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load import loader as loading
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
-from otel_lightning.collector.load.retention import LoaderSettings
+from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.refresh import message_kinds, worker_process, worker_watch
 from otel_lightning.collector.refresh import refresh as refresh_module
 from otel_lightning.collector.refresh import refresher as refreshing

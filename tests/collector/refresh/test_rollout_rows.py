@@ -14,7 +14,8 @@ from support.stores import unpacked
 
 from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.load.batches import Request
-from otel_lightning.collector.load.retention import LoaderSettings, forget
+from otel_lightning.collector.load.retention import forget
+from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.maintain.erase import Selection, erase
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
 from otel_lightning.collector.store import Store, open_store

@@ -13,7 +13,8 @@ from support.running import LIMIT_S, background, written_by
 
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.load.loader import Loader, LoaderSettings
+from otel_lightning.collector.load.loader import Loader
+from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.maintain.erase import Selection
 from otel_lightning.collector.maintain.erase_served import erase_served
 from otel_lightning.collector.spool.folder import spool_folder

@@ -63,7 +63,6 @@ class Span(NamedTuple):
     status_code: str
     status_message: str | None
     scope_name: str | None
-    scope_version: str | None
     resource: Attributes
     attributes: Attributes
     events: tuple[Event, ...] = ()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from otel_lightning.collector.alarms import LAGGING, Alarms
 from otel_lightning.collector.load.pacing import Pacing
-from otel_lightning.collector.load.retention import LoaderSettings
+from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.load.trusted_clock import steady_ns
 from otel_lightning.collector.refresh.refresh import find_stale
 from otel_lightning.collector.spool.spool import Spool

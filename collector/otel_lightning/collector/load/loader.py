@@ -22,7 +22,8 @@ from otel_lightning.collector.alarms import CHECKPOINTING, RETAINING, Alarms
 from otel_lightning.collector.files.overwrite import overwrite
 from otel_lightning.collector.load.batches import Request, load, move_to, resume
 from otel_lightning.collector.load.lag import Lag
-from otel_lightning.collector.load.retention import LoaderSettings, forget, newest_received
+from otel_lightning.collector.load.retention import forget, newest_received
+from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.load.sharing import BatchSize, TimeShare
 from otel_lightning.collector.load.store_file import StoreFile
 from otel_lightning.collector.load.trusted_clock import TrustedClock

@@ -5,35 +5,13 @@ spans, its logs and every row of any table that has its id. Log records and rewa
 and rejected rows, are deleted by their own age. Runs and policies are never deleted.
 """
 
-from dataclasses import dataclass
-
-from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
+from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.refresh import rollout_rows
-from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE, forget_kept
+from otel_lightning.collector.refresh.refresh import forget_kept
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.collector.store.tables_with import tables_with
 
-MAX_LAG_SECONDS = 30.0
-"""Lag in seconds, from receiving to derived rows, near which senders are slowed."""
 FILL = 0.9  # share of the size limit that is kept, so that not every load has to delete
-
-
-@dataclass(frozen=True, slots=True)
-class LoaderSettings:
-    """Settings of the loader: retention, attribute limits, and how it derives."""
-
-    retain_seconds: float | None = None
-    """Age at which a trace is deleted; None keeps traces of any age."""
-    max_bytes: int | None = None
-    """Size at which the oldest traces are deleted; None does not limit the size."""
-    derive: bool = True
-    """Whether to derive new spans and logs after they are stored."""
-    spans_at_once: int = SPANS_AT_ONCE
-    """Number of spans that one refresh derives."""
-    workers: int = 1
-    """Processes that derive; with 0 or 1 the loader's thread derives."""
-    limits: Limits = NO_LIMITS
-    max_lag_seconds: float = MAX_LAG_SECONDS
 
 
 def forget(store: Store, settings: LoaderSettings, now_ns: int | None) -> int:

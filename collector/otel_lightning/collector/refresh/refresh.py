@@ -8,8 +8,9 @@ transaction, so the tables do not depend on the order in which the spans arrived
 
 import gc
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -155,17 +156,11 @@ def _refresh_traces(
             new.add(table, some)
         kept = {*batch.unchanged, *batch.changes}
         replaced = [one for one in traces if one not in kept]
-
-        def note(*, is_whole: bool) -> None:
-            recent_traces(store).derived(replaced, batch.unchanged, new.least, batch.changes)
-            if is_whole:
-                batch.committed()
-
-        rows = batch.tables(columns)
-        is_whole = _insert_some(store, closed, rows, new, note)
+        writing = _Writing(closed, replaced, batch.tables(columns), new, batch)
+        is_whole = writing.insert_some(store)
     # The first part is committed; the traces stay stale until the last part is.
     if not is_whole:
-        _insert_rest(store, closed, rows, new, note)
+        writing.insert_rest(store)
     backoff.note(batch.sizes, began)
     return done
 
@@ -177,71 +172,69 @@ def replace_rows(store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.T
         Number of its traces.
     """
     _parsed(store).clear()  # a worker derived these traces: what is kept of them is out of date
-    new = NewRows()
-    traces = closed.trace_ids()
-
-    def note(*, is_whole: bool) -> None:
-        del is_whole  # the least times are those of the rows so far
-        recent_traces(store).derived(traces, (), new.least)
-
+    writing = _Writing(closed, closed.trace_ids(), rows, NewRows())
     with store.transaction():
         closed.delete_rows((*PER_TRACE, rollout_rows.TABLE))
         closed.delete_tasks()
-        is_whole = _insert_some(store, closed, rows, new, note)
+        is_whole = writing.insert_some(store)
     if not is_whole:
-        _insert_rest(store, closed, rows, new, note)
-    return len(traces)
+        writing.insert_rest(store)
+    return len(writing.replaced)
 
 
-def _insert_rest(
-    store: Store,
-    closed: ClosedSet,
-    rows: Iterator[tuple[str, pa.Table]],
-    new: NewRows,
-    note: Callable[..., None],
-) -> None:
-    """Insert the rows of a very long rollout part by part: it stays stale until the last part."""
-    is_whole = False
-    while not is_whole:
-        store.checkpoint()
-        with store.transaction():
-            is_whole = _insert_some(store, closed, rows, new, note)
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """The writing of the derived rows of a closed set, in one commit or in several."""
 
+    closed: ClosedSet
+    replaced: Sequence[str]
+    """The traces of which all former rows were deleted."""
+    rows: Iterator[tuple[str, pa.Table]]
+    """The rows that are left to insert."""
+    new: NewRows
+    """Gets the columns that rows of rollouts are made from."""
+    batch: Batch | None = None
+    """The batch that derived the rows; None if a worker did."""
 
-def _insert_some(
-    store: Store,
-    closed: ClosedSet,
-    rows: Iterator[tuple[str, pa.Table]],
-    new: NewRows,
-    note: Callable[..., None],
-) -> bool:
-    """Insert rows up to the limit of one commit; return whether none are left.
+    def insert_rest(self, store: Store) -> None:
+        """Insert the rows of a very long rollout part by part: it stays stale until the last."""
+        is_whole = False
+        while not is_whole:
+            store.checkpoint()
+            with store.transaction():
+                is_whole = self.insert_some(store)
 
-    Args:
-        store: A direct store, in a transaction.
-        closed: The traces that the rows are of.
-        rows: The rows that are left.
-        new: Gets the columns that rows of rollouts are made from.
-        note: Notes in memory which rows the store has, after each part (`is_whole` tells whether it
-            was the last one). Within the transaction: if it is undone, what was noted is cleared.
-    """
-    size = 0
-    for table, some in rows:
-        # A judgement without a trace may have stated the task before.
-        if table == "rollout_tasks":
-            rollouts = literal(some["rollout_id"].to_pylist())
-            store.execute(f"DELETE FROM rollout_tasks WHERE rollout_id IN {rollouts}")
-        store.insert(table, some)
-        new.add(table, some)
-        least_time(table, some, new.least)
-        size += some.nbytes
-        if size > TEXT_PER_COMMIT:
-            note(is_whole=False)
-            return False
-    new.keep_rollouts(store)
-    closed.settle()
-    note(is_whole=True)
-    return True
+    def insert_some(self, store: Store) -> bool:
+        """Insert rows up to the limit of one commit; return whether none are left.
+
+        Call it in a transaction. It notes in memory which rows the store has: if the transaction
+        is undone, what was noted is cleared.
+        """
+        size = 0
+        for table, some in self.rows:
+            # A judgement without a trace may have stated the task before.
+            if table == "rollout_tasks":
+                rollouts = literal(some["rollout_id"].to_pylist())
+                store.execute(f"DELETE FROM rollout_tasks WHERE rollout_id IN {rollouts}")
+            store.insert(table, some)
+            self.new.add(table, some)
+            least_time(table, some, self.new.least)
+            size += some.nbytes
+            if size > TEXT_PER_COMMIT:
+                self._note_derived(store)
+                return False
+        self.new.keep_rollouts(store)
+        self.closed.settle()
+        self._note_derived(store)
+        if self.batch is not None:
+            self.batch.note_stored()
+        return True
+
+    def _note_derived(self, store: Store) -> None:
+        """Note where the rows are: their least times are those of the rows inserted so far."""
+        unchanged = self.batch.unchanged if self.batch else ()
+        changes = self.batch.changes if self.batch else ()
+        recent_traces(store).derived(self.replaced, unchanged, self.new.least, changes)
 
 
 def _portioning(store: Store) -> Portioning:

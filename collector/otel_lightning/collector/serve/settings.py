@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from otel_lightning.collector.alarms import REFUSE_AFTER_SECONDS
 from otel_lightning.collector.load.attribute_limits import Limits
-from otel_lightning.collector.load.retention import LoaderSettings
+from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.receive.accept import MAX_BODY_BYTES
 from otel_lightning.collector.receive.access import is_loopback
 from otel_lightning.collector.receive.tls import Tls

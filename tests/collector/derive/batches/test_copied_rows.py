@@ -140,11 +140,11 @@ def length_of(text: str) -> int:
 
 def test_rows_that_were_written_are_known_only_of_a_trace_that_is_kept() -> None:
     kept, rows = LargeTraces(), noted({})
-    kept.wrote("t", rows)
+    kept.note_stored("t", rows)
     assert kept.written("t") is None
     for forget in (lambda: kept.drop(["t"]), kept.clear, lambda: kept.keep("t", Reading())):
         kept.keep("t", Reading())
-        kept.wrote("t", rows)
+        kept.note_stored("t", rows)
         kept.add("t", Reading())
         assert kept.written("t") is rows
         forget()

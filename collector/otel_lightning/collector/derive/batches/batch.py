@@ -257,12 +257,15 @@ class Batch:
             left_out = dict.fromkeys(to_arrow.TABLES, pa.schema([]))
             yield from to_arrow.tables(rows, {**left_out, **schemas})
 
-    def committed(self) -> None:
-        """Note that the store has the rows of this batch."""
+    def note_stored(self) -> None:
+        """Note that the store has the rows of this batch.
+
+        Call it within the transaction that writes them, since an undone one clears what is noted.
+        """
         if self._parsed is not None:
-            self._parsed.wrote(self._written)
+            self._parsed.note_stored(self._written)
             for trace_id, rows in self._written_large.items():
-                self._parsed.large.wrote(trace_id, rows)
+                self._parsed.large.note_stored(trace_id, rows)
 
     def _take_tied_portions(self) -> None:
         """Read the traces of portions again that belong with traces outside of their portion."""

@@ -99,8 +99,8 @@ class LargeTraces:
         """Return the rows of a trace that the store has; None if they are not known."""
         return self._written.get(trace_id)
 
-    def wrote(self, trace_id: str, rows: Noted) -> None:
-        """Note the rows of a trace. Call it when they are committed."""
+    def note_stored(self, trace_id: str, rows: Noted) -> None:
+        """Note the rows of a trace that the store has."""
         if trace_id in self._found:
             self._written[trace_id] = rows
 

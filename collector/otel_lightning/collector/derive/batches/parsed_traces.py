@@ -102,6 +102,6 @@ class ParsedTraces:
         """Return the traces whose derived rows equal those that were last written to the store."""
         return {trace_id for trace_id, own in rows.items() if self._written.get(trace_id) == own}
 
-    def wrote(self, rows: Mapping[str, Rows]) -> None:
-        """Note the derived rows of traces. Call it when they are committed."""
+    def note_stored(self, rows: Mapping[str, Rows]) -> None:
+        """Note the derived rows of traces that the store has."""
         self._written.update((one, own) for one, own in rows.items() if one in self._kept)

@@ -2,7 +2,7 @@
 CREATE OR REPLACE TEMP TABLE gathered AS
 SELECT
     trace_id, span_id, parent_span_id, name, kind, start_time, end_time, status_code,
-    status_message, scope_name, scope_version, resource_json, attributes, events, links
+    status_message, scope_name, resource_json, attributes, events, links
 FROM spans
 JOIN (
     SELECT id, first_time, near

@@ -4,7 +4,7 @@
 -- before that, and reading new spans costs the same in a store of any size.
 -- The columns are in the order of the fields of `rows.Span`.
 SELECT trace_id, span_id, parent_span_id, name, kind, epoch_ns(start_time) AS start_ns,
-    epoch_ns(end_time) AS end_ns, status_code, status_message, scope_name, scope_version,
+    epoch_ns(end_time) AS end_ns, status_code, status_message, scope_name,
     coalesce(resource_json, '{}') AS resource, attributes,
     list_transform(events, lambda e: {'name': e.name, 'time_ns': epoch_ns(e."time"),
         'attributes': e.attributes}) AS events,
