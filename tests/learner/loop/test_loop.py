@@ -380,6 +380,12 @@ BAD = {
     "[gate] reward_range must be two finite numbers, the least first": "[run]\ntasks = 'x'\n"
     "command = ['x']\n[policy]\nkey = 'k'\nflags = 'f'\n[learn]\nwhat = ['policy']\n"
     "[gate]\nreward_range = [1, 0]",
+    "[run] failed_reward is -1, which is neither 0 nor 1, so the gate would refuse": "[run]\n"
+    "tasks = 'x'\ncommand = ['x']\ngrade = 'g.py:f'\nfailed_reward = -1\n[policy]\nkey = 'k'\n"
+    "flags = 'f'\n[learn]\nwhat = ['policy']",
+    "[run] failed_reward is -1, which is outside [gate] reward_range, from 0 to 1": "[run]\n"
+    "tasks = 'x'\ncommand = ['x']\ngrade = 'g.py:f'\nfailed_reward = -1\n[policy]\nkey = 'k'\n"
+    "flags = 'f'\n[learn]\nwhat = ['policy']\n[gate]\nreward_range = [0, 1]",
     "[gate] alpha must be between 0 and 1": "[run]\ntasks = 'x'\ncommand = ['x']\n[policy]\n"
     "key = 'k'\nflags = 'f'\n[learn]\nwhat = ['policy']\n[gate]\nalpha = 2",
     "[hooks] after_round cannot be split into words: No closing quotation": (

@@ -189,6 +189,25 @@ def test_variant_that_was_edited_is_run_and_judged_anew(
     assert "careful-0001" not in shares(flags)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--failed-reward", "-1"], "--failed-reward is -1, which is neither 0 nor 1"),
+        (
+            ["--failed-reward", "-1", "--reward-range", "0,1"],
+            "--failed-reward is -1, which is outside --reward-range, from 0 to 1",
+        ),
+    ],
+)
+def test_reward_of_failed_rollouts_that_no_gate_takes_is_refused_before_anything_runs(
+    flags: Path, tmp_path: Path, options: list[str], told: str
+) -> None:
+    store = tmp_path / "t.duckdb"
+    result = run_gate(store, flags, tmp_path, "--exit-code-is-reward", *options)
+    assert (result.exit_code, store.exists()) == (1, False)
+    assert told in result.stderr
+
+
 def test_range_of_the_rewards_allows_for_a_loss_that_did_not_happen(
     served: Path, flags: Path, tmp_path: Path
 ) -> None:

@@ -197,3 +197,11 @@ def test_folder_that_is_no_model_is_refused_before_the_other_one_is_run(
     for same in (["nowhere"], [str(tmp_path), str(link)]):
         with pytest.raises(DataError, match="two different models"):
             evaluate_models(served, job("no"), Grading(), Trial(same))
+
+
+def test_reward_of_failed_rollouts_that_no_gate_takes_is_refused_before_a_model_is_run(
+    served: Path, job: Callable[[str], Job]
+) -> None:
+    trial = Trial(["http://127.0.0.1:9/v1", "http://127.0.0.1:9/v2"])
+    with pytest.raises(DataError, match="--failed-reward is -1, which is neither 0 nor 1"):
+        evaluate_models(served, job("no"), Grading(by_exit_code=True, failed_reward=-1.0), trial)

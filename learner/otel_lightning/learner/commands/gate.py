@@ -88,6 +88,7 @@ def gate(  # noqa: PLR0913 - one parameter an option
     if not agent:
         raise click.UsageError("Give the agent's command after --.")
     with expected_errors():
+        from otel_lightning.learner.policy.reward_range import check_failed_reward
         from otel_lightning.learner.prompts.compare import (
             Comparison,
             apply_decision,
@@ -96,6 +97,7 @@ def gate(  # noqa: PLR0913 - one parameter an option
         )
         from otel_lightning.learner.rollout_runner import Arms, run_agent
 
+        check_failed_reward(settings["failed_reward"], reward_range)
         comparison = Comparison(key, flags, candidate, against, alpha, least_gain, reward_range)
         arms = arms_of(comparison)
         tell_copies(settings["tasks"], settings["held_out"])

@@ -12,6 +12,7 @@ from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy.reward_range import check_failed_reward
 from otel_lightning.learner.runs import to_json
 
 Part = TypeVar("Part")
@@ -256,6 +257,8 @@ def _check(config: Config, path: Path) -> None:
     for name, is_right, allowed in ranges:
         if not is_right:
             raise DataError(f"{path}: {name} must be {allowed}.")
+    names = ("[run] failed_reward", "[gate] reward_range")
+    check_failed_reward(config.run.failed_reward, config.gate.range, names)
 
 
 def _is_range(numbers: tuple[float, ...]) -> bool:

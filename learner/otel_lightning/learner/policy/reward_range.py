@@ -9,6 +9,8 @@ from otel_lightning.learner.errors import DataError
 
 Range = tuple[float, float]
 
+OPTIONS = ("--failed-reward", "--reward-range")
+
 UNKNOWN = (
     "the rewards are not all 0 or 1, so a rare loss that was not logged yet could be of any size: "
     "give the least and the greatest possible reward with --reward-range LOW,HIGH"
@@ -58,3 +60,32 @@ def reward_range(rewards: NDArray[np.float64], given: Range | None) -> Rewards:
     if set(np.unique(rewards[:1000])) <= {0.0, 1.0} and bool(np.isin(rewards, (0.0, 1.0)).all()):
         return Rewards((0.0, 1.0), assumed=True)
     return Rewards((low, high), assumed=True, refusals=(UNKNOWN,))
+
+
+def check_failed_reward(
+    failed_reward: float | None, given: Range | None, names: tuple[str, str] = OPTIONS
+) -> None:
+    """Refuse a reward of failed rollouts that no gate would judge, before any rollout is run.
+
+    Args:
+        failed_reward: The reward of rollouts that failed or timed out, if any is set.
+        given: The user's range of the rewards, if any.
+        names: The settings of both, as the user writes them.
+
+    Raises:
+        DataError: If the reward is neither 0 nor 1 and there is no range, or is outside of it.
+    """
+    if failed_reward is None:
+        return
+    name, of_range = names
+    if given is None and failed_reward not in {0.0, 1.0}:
+        raise DataError(
+            f"{name} is {failed_reward:g}, which is neither 0 nor 1, so the gate would refuse "
+            "every candidate: give the least and the greatest possible reward with "
+            f"{of_range}, or a {name} of 0."
+        )
+    if given is not None and not given[0] <= failed_reward <= given[1]:
+        raise DataError(
+            f"{name} is {failed_reward:g}, which is outside {of_range}, from {given[0]:g} to "
+            f"{given[1]:g}. Widen the range, or give another {name}."
+        )

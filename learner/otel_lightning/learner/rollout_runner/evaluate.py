@@ -12,6 +12,7 @@ from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.model_folder import fingerprint
 from otel_lightning.learner.named_sql import arrow, read
+from otel_lightning.learner.policy.reward_range import check_failed_reward
 from otel_lightning.learner.rollout_runner.grading import Grading
 from otel_lightning.learner.rollout_runner.models import (
     check_model,
@@ -103,6 +104,7 @@ def evaluate_models(
     different = {folders.get(name, name) for name in trial.models}
     if len(trial.models) < LEAST_MODELS or len(different) != len(trial.models):
         raise DataError("Comparing needs two different models or more: --model A --model B.")
+    check_failed_reward(grading.failed_reward, trial.reward_range)
     # All of them before the first is run, which may take hours.
     for name in trial.models:
         check_model(name)
