@@ -97,6 +97,10 @@ bench-policy: .venv/ready  ## Policies beside azure-agents-learning-sdk, and how
 	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/policy_peer.py
 	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/policy.py $(if $(SEEDS),--seeds $(SEEDS))
 
+.PHONY: bench-paired
+bench-paired: .venv/ready  ## How often a gain passes the gate that judges by running, and no gain does
+	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/paired.py
+
 .PHONY: bench-weights
 bench-weights: .venv/ready  ## Every algorithm for weights beside its base and two controls; SHORT=1 for less
 	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/weights.py $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SHORT),--short)

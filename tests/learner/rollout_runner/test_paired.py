@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from otel_lightning.learner import DataError
-from otel_lightning.learner.rollout_runner.paired import Pair, compare
+from otel_lightning.learner.rollout_runner.paired import Pair, _bound, compare
 
 
 def rewards(values: "np.ndarray[tuple[int, int], np.dtype[np.float64]]") -> dict[Pair, float]:
@@ -130,6 +130,20 @@ def test_gain_of_ordinary_size_passes_with_a_range() -> None:
         assert "with 0.95 confidence for rewards in [0, 1], not above 0.2" in reason
 
 
+def test_order_of_the_tasks_decides_nothing() -> None:
+    # Tasks whose ids follow the gain: bets in the order of the ids would be won before the losses.
+    differences = np.repeat([0.3, -0.3], 30)
+    assert _bound(differences, (0.0, 1.0), 0.0, 0.05, seed=0) < 0
+
+
+def test_gain_that_decides_is_tested_by_itself_and_not_on_a_grid() -> None:
+    differences = np.full(200, 0.05)
+    bound = _bound(differences, (0.0, 1.0), 0.0334, 0.05, seed=0)
+    assert 0.0334 < bound < 0.05
+    assert _bound(differences, (0.0, 1.0), 0.0499, 0.05, seed=0) < 0.0499
+    assert _bound(differences, (0.0, 1.0), 3.0, 0.05, seed=0) < 0.05
+
+
 def test_rewards_of_0_and_1_need_no_range_and_a_wider_one_counts() -> None:
     base, other = counted(8, 0, 40)
     found = compare(("a", base), ("b", other))
@@ -150,8 +164,8 @@ def test_reward_outside_of_the_range_is_named() -> None:
 
 def test_reward_that_one_side_lacks_may_be_anything_in_the_range() -> None:
     base, other = rewards(np.full((100, 1), 0.2)), rewards(np.full((100, 1), 0.9))
-    for task in range(3):
+    for task in range(5):
         del other[str(task), 0]
     assert compare(("a", base), ("b", other), reward_range=(0.0, 1.0)).passed
     (reason,) = compare(("a", base), ("b", other), reward_range=(-10.0, 1.0)).refusals
-    assert reason.startswith("3 pairs have a reward on one side only: if b did badly in those")
+    assert reason.startswith("5 pairs have a reward on one side only: if b did badly in those")

@@ -6,7 +6,8 @@ the mean difference, and a randomisation test, which stays exact for few tasks. 
 
 For rewards of 0 and 1 the bound is that of a bootstrap. A bootstrap resamples what was seen, so for
 other rewards it knows nothing of a rare large loss that is in none of the rollouts. Their bound
-comes from betting, which allows for such a loss and needs the range of the rewards.
+comes from betting on a fixed number of tasks, which allows for such a loss and needs the range of
+the rewards.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otel_lightning.collector.terminal.quantities import number_of
-from otel_lightning.learner.evaluate.betting import Scores, lower_bound
+from otel_lightning.learner.evaluate.betting import Scores
+from otel_lightning.learner.evaluate.star_bets import lower_bound, rejected
 from otel_lightning.learner.policy.reward_range import Range, Rewards
 from otel_lightning.learner.policy.reward_range import reward_range as range_of
 
@@ -133,7 +135,11 @@ def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
         least_gain=least_gain,
         reward_range=None if rewards.refusals else rewards.range,
     )
-    judged = _judged(found, rewards, _bound(differences, drawn, rewards, alpha), alpha)
+    if rewards.assumed:
+        bound = float(np.quantile(drawn, alpha)) if len(drawn) else float("nan")
+    else:
+        bound = _bound(differences, rewards.range, least_gain, alpha, seed)
+    judged = _judged(found, rewards, bound, alpha)
     if not (judged.passed and unpaired):
         return judged
     least = _at_worst(base[1], other[1], rewards.range)
@@ -151,14 +157,19 @@ def _range(base: Mapping[Pair, float], other: Mapping[Pair, float], given: Range
     return range_of(rewards, given)
 
 
-def _bound(differences: Floats, drawn: Floats, rewards: Rewards, alpha: float) -> float:
-    """Bound the gain from below: by betting if the range was given, else by the bootstrap."""
-    if not len(differences):
-        return float("nan")
-    if rewards.assumed:
-        return float(np.quantile(drawn, alpha))
-    low, high = rewards.range
-    return lower_bound([Scores(differences, lowest=low - high)], alpha)
+def _bound(differences: Floats, limits: Range, least_gain: float, alpha: float, seed: int) -> float:
+    """Bound the gain from below by betting; the bound is above `least_gain` if that is rejected."""
+    low, high = limits
+    # A random order, since the order of the ids may follow how hard the tasks are.
+    shuffled = np.random.default_rng(seed).permutation(differences)
+    scores = Scores(shuffled, lowest=low - high)
+    bound = lower_bound(scores, high - low, alpha)
+    if not len(differences) or not low - high < least_gain < high - low:
+        return bound
+    # The bound is on a coarse grid, so the gain that decides is tested by itself.
+    if rejected(scores, np.array([least_gain]), alpha)[0]:
+        return max(bound, float(np.nextafter(least_gain, np.inf)))
+    return min(bound, least_gain)
 
 
 def _at_worst(
