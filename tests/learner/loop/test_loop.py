@@ -28,6 +28,7 @@ from support.stores import ask
 from otel_lightning.collector.store import read_server
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.loop.config import read_config
+from otel_lightning.learner.loop.state import State
 from otel_lightning.learner.policy import flag_file as files
 
 FIRST = "You answer the requests of customers."
@@ -255,6 +256,25 @@ def test_loop_without_gain_stops_and_exits_with_3(served: Path, tmp_path: Path) 
     more = run(file, served)
     assert more.exit_code == 1
     assert "has made its last report after round 1" in more.stderr
+
+
+def test_round_for_whose_gate_no_error_probability_is_left_does_not_begin(
+    served: Path, tmp_path: Path
+) -> None:
+    # A loop of one round, which was killed before its last report and has more rounds now.
+    file = write_loop(tmp_path, "spent", "http://127.0.0.1:9/v1", "[learn]\nrounds = 2\n")
+    state = State.of(served, "spent")
+    for stage in ("run", "transitions", "prompts", "end"):
+        state.once(1, stage, lambda: ("done", {}))
+    state.once(1, "prompts_gate", lambda: ("refused", {"alpha": 0.05}))
+    result = run(file, served)
+    assert result.exit_code == 1
+    assert "Round 1, prompts_gate: refused (before); level 0.05." in result.stdout
+    assert (
+        "No gate of round 2 could pass: the rounds before have spent [gate] alpha, 0.05. Set"
+        in (result.stderr)
+    )
+    assert ask(served, "SELECT 1 FROM rounds WHERE loop = 'spent' AND round = 2") == []
 
 
 def test_loop_asks_for_the_range_of_rewards_before_it_learns_and_then_goes_on(

@@ -32,6 +32,8 @@ from otel_lightning.learner.rollout_runner import read_tasks
 from otel_lightning.learner.rollout_runner.tasks import told_copies
 
 HOOK_SECONDS = 600.0
+LEAST_ALPHA = 1e-9
+"""An error probability below this is what rounding leaves of one that is spent."""
 Say = Callable[[str], None]
 
 
@@ -135,6 +137,12 @@ def _rounds(loop: Loop, say: Say) -> Outcome:
 
 
 def _round(loop: Loop, number: int, say: Say) -> None:
+    if loop.alpha(number) < LEAST_ALPHA:
+        raise DataError(
+            f"No gate of round {number} could pass: the rounds before have spent [gate] alpha, "
+            f"{loop.config.gate.alpha:g}. Set [learn] rounds back to {number - 1}, or begin "
+            "another loop, with tasks that nobody has read."
+        )
     stages = [("run", run_train), ("transitions", make_transitions)]
     for kind in KINDS:
         if kind in loop.config.learn.what:
@@ -157,6 +165,8 @@ def _brief(details: Details) -> str:
         said.append(f"gain {_signed(details['verdict']['gain'])}")
     if details.get("winner"):
         said.append(f"{details['winner']} is live")
+    if "alpha" in details:
+        said.append(f"level {details['alpha']:.3g}")
     return f"; {', '.join(said)}" if said else ""
 
 
