@@ -74,6 +74,7 @@ class Alarms:
         self._file, self._refuse_after, self._clock = file, refuse_after, clock
         self._lock = threading.Lock()
         self._raised: dict[str, Alarm] = {}
+        self._has_warned = False  # that the file cannot be written
         if file:
             file.unlink(missing_ok=True)
 
@@ -132,13 +133,17 @@ class Alarms:
         if self._file is None:
             return
         try:
-            if not self._raised:
+            if self._raised:
+                with replaced(self._file, PRIVATE) as temporary:
+                    temporary.write_text(json.dumps([asdict(one) for one in self._raised.values()]))
+            else:
                 self._file.unlink(missing_ok=True)
-                return
-            with replaced(self._file, PRIVATE) as temporary:
-                temporary.write_text(json.dumps([asdict(one) for one in self._raised.values()]))
         except OSError as error:  # such as a full disk; /metrics and refusals show the alarm too
-            logger.warning("The alarms cannot be written to '%s': %s", self._file, error)
+            if not self._has_warned:
+                logger.warning("The alarms cannot be written to '%s': %s", self._file, error)
+            self._has_warned = True
+        else:
+            self._has_warned = False
 
 
 def alarms_file(store_path: Path) -> Path:

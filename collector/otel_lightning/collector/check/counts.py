@@ -13,9 +13,9 @@ from otel_lightning.collector.load.position import oldest_waiting, waiting
 from otel_lightning.collector.maintain.unfinished import Unfinished
 from otel_lightning.collector.receive.metrics import ids_to_read, raised_alarms, wrong_ports
 from otel_lightning.collector.refresh.refresh import find_stale
-from otel_lightning.collector.spool.faults import folder_fault
+from otel_lightning.collector.spool.faults import fault, folder_fault, store_fault
 from otel_lightning.collector.spool.folder import spool_folder
-from otel_lightning.collector.store import Server, Store, StoreError, statement
+from otel_lightning.collector.store import Server, Store, StoreError, read_server, statement
 from otel_lightning.collector.terminal.quantities import number_of
 
 COUNTED = (
@@ -48,9 +48,27 @@ def check(store: Store, path: Path) -> list[Finding]:
         _backlog(store, path),
         _derive_backlog(store, is_late=LAGGING in {alarm.name for alarm in alarms}),
         *_unfinished(store, path),
-        *map(_alarm, alarms),
-        *(_running(store.server, {alarm.name for alarm in alarms}) if store.server else ()),
+        *_faults(path, alarms, store.server),
     ]  # fmt: skip
+
+
+def check_unopened(path: Path, error: StoreError) -> list[Finding]:
+    """Report what can be told of a store that cannot be opened, and why it cannot be."""
+    return [
+        Finding("store", str(error), well=False),
+        *_faults(path, read_alarms(path), read_server(path)),
+    ]
+
+
+def _faults(path: Path, alarms: list[Alarm], server: Server | None) -> Iterator[Finding]:
+    """Report disks that take no writes, and alarms of the running process or of the last one."""
+    if told := store_fault(path):
+        yield Finding("disk", told, well=False)
+    if told := folder_fault(spool_folder(path)):
+        yield Finding("spool", told, well=False)
+    yield from map(_alarm, alarms)
+    if server:
+        yield from _running(server, {alarm.name for alarm in alarms})
 
 
 def _running(server: Server, told: set[str]) -> Iterator[Finding]:
@@ -85,9 +103,10 @@ def _backlog(store: Store, path: Path) -> Finding:
 
     While a process stores them, a backlog is normal: the alarm `lagging` tells a wait too long.
     """
-    if fault := folder_fault(spool_folder(path)):
-        return Finding("spool", fault, well=False)
-    unstored = waiting(store, path)
+    try:
+        unstored = waiting(store, path)
+    except OSError as error:
+        return Finding("spool backlog", fault(spool_folder(path), error), well=False)
     if not store.server or not unstored:
         return Finding("spool backlog", number_of(unstored, "byte"), unstored == 0)
     received_ns = oldest_waiting(store, path)

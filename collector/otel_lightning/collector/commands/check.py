@@ -18,14 +18,21 @@ from otel_lightning.collector.terminal.quantities import number_of
 def check(store: Path, *, deep: bool, sample: int | None) -> None:
     """Count the stored rows and check the store; exit code 1 if there is a fault."""
     from otel_lightning.collector.check.counts import check as find
+    from otel_lightning.collector.check.counts import check_unopened
     from otel_lightning.collector.check.deep import check_deep
-    from otel_lightning.collector.store import open_store
+    from otel_lightning.collector.store import StoreError, open_store
     from otel_lightning.collector.store.print_rows import printable
 
-    with expected_errors(), open_store(store, read_only=True) as opened:
-        findings = find(opened, store)
-        if deep:
-            findings += check_deep(opened, store, sample)
+    with expected_errors():
+        try:
+            with open_store(store, read_only=True) as opened:
+                findings = find(opened, store)
+                if deep:
+                    findings += check_deep(opened, store, sample)
+        except StoreError as error:
+            if not store.exists():
+                raise
+            findings = check_unopened(store, error)
     for finding in findings:
         mark = "" if finding.well else click.style("  <- look here", fg="red")
         click.echo(f"{finding.name:>22}  {printable(finding.value)}{mark}")

@@ -29,6 +29,7 @@ from otel_lightning.collector.load.store_file import StoreFile
 from otel_lightning.collector.load.trusted_clock import TrustedClock
 from otel_lightning.collector.process.background import BackgroundThread
 from otel_lightning.collector.refresh.refresher import Refresher
+from otel_lightning.collector.spool.faults import store_fault
 from otel_lightning.collector.spool.folder import SET_ASIDE
 from otel_lightning.collector.spool.format import Record, segment_path, segments_of
 from otel_lightning.collector.spool.spool import Spool
@@ -94,6 +95,8 @@ class Loader(threading.Thread):
         self._batch_size = BatchSize(settings.spans_at_once)
         self.position = resume(store, spool)
         spool.forget(self.position)  # what a former process stored is no backlog
+        if spool.backlog():
+            spool.arrived.set()
         self.lag = Lag(spool, settings, self._alarms)
         spool.backpressure, spool.alarms = self.lag, self._alarms
         self._note_lag()
@@ -292,15 +295,26 @@ class Loader(threading.Thread):
             yield
         except BrokenStoreError as error:  # only a restart of DuckDB, so of the process, helps
             self._alarms.sound(alarm, _in_one_line(error))
+            self._wait_for_disk()
             raise
         except Exception as error:  # if the thread ended, nothing would be stored any more
-            if not self._alarms.is_raised(alarm):
+            is_told = isinstance(error, StoreError | OSError)  # by the alarm, without a traceback
+            if not (is_told or self._alarms.is_raised(alarm)):
                 logger.exception("%s failed; it is tried again", alarm.capitalize())
             self._alarms.sound(alarm, _in_one_line(error))
             self._stopping.wait(RETRY_SECONDS)
         else:
             if clears:
                 self._alarms.clear(alarm)
+
+    def _wait_for_disk(self) -> None:
+        """Wait until the store's disk takes writes: a restart before that would not help.
+
+        Meanwhile requests are received, as long as the spool's disk takes them.
+        """
+        path = self._store.path
+        while path and store_fault(path) and not self._stopping.wait(RETRY_SECONDS):
+            pass
 
     def _derive_some(self) -> bool:
         """Derive a batch if it is due; return whether rows were derived.

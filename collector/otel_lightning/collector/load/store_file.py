@@ -6,7 +6,7 @@ stored then is gone when the process ends.
 
 from pathlib import Path
 
-from otel_lightning.collector.store import StoreError
+from otel_lightning.collector.store import BrokenStoreError, StoreError
 
 
 class StoreFile:
@@ -30,8 +30,16 @@ class StoreFile:
 
         Raises:
             StoreError: If it was deleted or replaced.
+            BrokenStoreError: If its disk was mounted again: it is the same file, and DuckDB has
+                open what the disk no longer takes.
         """
-        if self._present() != self._noted:
+        present, noted = self._present(), self._noted
+        if present and noted and present != noted and present[1] == noted[1]:
+            raise BrokenStoreError(
+                f"The disk of '{self._path}' was mounted again, and DuckDB still has the file of "
+                "before open. lightning-ingest has to be restarted."
+            )
+        if present != noted:
             raise StoreError(
                 f"The file '{self._path}' was deleted or replaced while lightning-ingest has it "
                 "open. What arrives stays on the spool. Move the file back, or restart "

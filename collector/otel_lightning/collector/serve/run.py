@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import math
 import os
 import signal
 import socket
@@ -288,12 +289,16 @@ def _sql_route(receiver: Receiver, store: Store, server: Server) -> SqlRoute:
 
 
 def _gauges(spool: Spool, loader: Loader, supervisor: Supervisor) -> dict[str, float]:
-    oldest = spool.oldest_ns(loader.position)
-    unstored = 0.0 if oldest is None else max(time.time_ns() - oldest, 0) / 1e9
+    try:
+        oldest = spool.oldest_ns(loader.position)
+    except OSError:  # alarms tell it; without the others of these numbers nobody would see them
+        unstored = math.nan
+    else:
+        unstored = 0.0 if oldest is None else max(time.time_ns() - oldest, 0) / 1e9
     underived = loader.lag.derive_seconds()
     return {
         "spool_backlog_bytes": spool.backlog(),
-        "loader_lag_seconds": max(unstored, underived),
+        "loader_lag_seconds": max(unstored, underived),  # not a number if `unstored` is not
         "derive_lag_seconds": underived,
         "repeated_ids": loader.repeated_ids,
         "ids_to_read": loader.ids_to_read,

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from otel_lightning.collector.files.atomic import sync
+from otel_lightning.collector.files.disk_check import write_error
 from otel_lightning.collector.spool.format import Damage, segment_path
 from otel_lightning.collector.spool.segment import make_durable
 
@@ -15,6 +16,7 @@ ELSEWHERE = "Another file is in the place of the spool's folder: move it away."
 READ_ONLY = "Its file system is read-only: mount it for writing."
 FULL = "Make room on its disk."
 REFUSED = "Let the user that runs lightning-ingest read and write there."
+GONE = "Move its folder back, or mount its disk; or restart lightning-ingest to begin anew."
 DESCRIPTORS = "Raise the limit of open files, for example with: ulimit -n 4096."
 REMEDIES = {
     errno.EEXIST: ELSEWHERE,
@@ -25,36 +27,38 @@ REMEDIES = {
     errno.EFBIG: "Raise the limit of the size of files (ulimit -f).",
     errno.EACCES: REFUSED,
     errno.EPERM: REFUSED,
+    errno.ENOENT: GONE,
     errno.EMFILE: DESCRIPTORS,
     errno.ENFILE: DESCRIPTORS,
 }
 OTHER = "Check its disk; the system's log (dmesg) may say more."
 
 
-def fault(path: Path, error: OSError) -> str:
-    """Describe a failed access to a spool in two sentences: the fault and the remedy.
+def fault(path: Path, error: OSError, user: str = "the spool") -> str:
+    """Describe a failed access to a file in two sentences: the fault and the remedy.
 
     Args:
         path: The file or folder, used if the error names none: a failed write does not.
         error: The error.
+        user: What needs the file.
     """
     remedy = REMEDIES.get(error.errno or 0, OTHER)
     reason = error.strerror or str(error)
-    return f"the spool cannot use '{error.filename or path}' ({reason}). {remedy}"
+    return f"{user} cannot use '{error.filename or path}' ({reason}). {remedy}"
 
 
 def folder_fault(folder: Path) -> str | None:
     """Describe why a spool's folder cannot be written; None if it can be, or does not exist."""
-    if not os.path.lexists(folder):
+    error = write_error(folder) if os.path.lexists(folder) else None
+    return fault(folder, error) if error else None
+
+
+def store_fault(store_path: Path) -> str | None:
+    """Describe why the disk of a store takes no writes; None if it does, or this user may not."""
+    error = write_error(store_path.resolve().parent)  # DuckDB's log is beside the file itself
+    if error is None or error.errno in (errno.EACCES, errno.EPERM):
         return None
-    number = 0
-    if not folder.is_dir():
-        number = errno.ENOTDIR
-    elif os.statvfs(folder).f_flag & os.ST_RDONLY:
-        number = errno.EROFS
-    elif not os.access(folder, os.W_OK | os.X_OK):
-        number = errno.EACCES
-    return fault(folder, OSError(number, os.strerror(number))) if number else None
+    return fault(store_path, error, "the store")
 
 
 def set_aside(folder: Path, damage: Damage, aside: Path) -> Path:

@@ -37,7 +37,7 @@ from otel_lightning.collector.spool.format import (
     segment_size,
     segments_of,
 )
-from otel_lightning.collector.spool.identity import spool_id, write_spool_id
+from otel_lightning.collector.spool.identity import has_id, spool_id, write_spool_id
 from otel_lightning.collector.spool.segment import copied, make_durable, write_all
 
 logger = logging.getLogger(__name__)
@@ -281,20 +281,43 @@ class Spool:
                 self._check_file()
 
     def _check_file(self) -> None:
-        """Check that the file was not deleted and, after a failed write, whether writing works.
+        """Check that the file can be written and, after a failed write, whether writing works.
 
         While requests are refused, or no longer sent here, nothing else would find out.
         """
         try:
             self._keep_in_place()
-            if self.alarms.is_raised(RECEIVING) and not self._failed:
-                write_all(self._file, [bytes(TRIED_BYTES)])  # a crash leaves a torn tail of zeros
-                make_durable(self._file)
-                self._cut()
+            self._check_access()
+            if self._failed:
+                self._begin_again()
+            elif self.alarms.is_raised(RECEIVING):
+                self._try()
         except OSError as error:
             self._recover(error)
         else:
             self._note_written()
+
+    def _check_access(self) -> None:
+        """Open the file to write, which a file system that has become read-only refuses."""
+        path = segment_path(self.folder, self._durable.segment)
+        os.close(os.open(path, os.O_WRONLY))
+
+    def _try(self) -> None:
+        """Write to the file, and take it away again."""
+        write_all(self._file, [bytes(TRIED_BYTES)])  # a crash leaves a torn tail of zeros
+        make_durable(self._file)
+        self._cut()
+
+    def _begin_again(self) -> None:
+        """Go on after a failed sync, in a new segment, once the disk has synced something there.
+
+        What was acknowledged is in the segments before, which were synced.
+        """
+        self._cut()
+        if self._durable.offset:
+            self._rotate()
+        self._try()
+        self._failed = None
 
     def _write_batch(self, batch: list[_Waiting]) -> None:
         try:
@@ -332,8 +355,8 @@ class Spool:
             make_durable(self._file)
         except OSError as error:
             # After a failed sync the kernel may drop the pages, and a second sync would succeed
-            # without them. So the contents of the disk are unknown: accept no more requests.
-            self._failed = f"{self._told(error)} Then restart lightning-ingest."
+            # without them. So what the disk has after the durable records is unknown.
+            self._failed = self._told(error)
             raise
         # Somebody may have deleted the file during the write.
         self._keep_in_place()
@@ -347,15 +370,37 @@ class Spool:
         """
         path = segment_path(self.folder, self._durable.segment)
         with suppress(FileNotFoundError):
-            if path.stat().st_ino == os.fstat(self._file).st_ino:
+            if os.path.samestat(path.stat(), os.fstat(self._file)):
                 return
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._is_whole(path):
+                self._use(path)
+                return
+        # If the folder above is gone too, it was moved, or its disk is not mounted: it may be back.
+        self.folder.mkdir(mode=0o700, exist_ok=True)
         self._file = copied(self._file, path)
         write_spool_id(self.folder, self.id)
         logger.error(
             "'%s' was deleted or moved while it was written. It is put back; %d bytes of earlier "
             "segments that were not stored yet are lost.", path, self._forget_lost_segments(),
         )  # fmt: skip
+
+    def _is_whole(self, path: Path) -> bool:
+        """Return whether another file in this one's place has all durable records of it.
+
+        So it is after the disk was mounted again: then the open file cannot even be read.
+        """
+        if path.stat().st_size < self._durable.offset or not has_id(self.folder, [self.id]):
+            return False
+        found = contents(self.folder, self._durable.segment)
+        return found.end >= self._durable.offset and not found.damages
+
+    def _use(self, path: Path) -> None:
+        file = os.open(path, os.O_RDWR)
+        os.close(self._file)
+        self._file = file
+        self._cut()
+        make_durable(file)
+        logger.warning("'%s' is another file than before, as after mounting: it is used.", path)
 
     def _forget_lost_segments(self) -> int:
         """Remove full segments without a file from the list; return their bytes not stored."""
@@ -392,7 +437,7 @@ class Spool:
             try:
                 self._cut()
             except OSError as second:
-                self._failed = f"{self._told(second)} Then restart lightning-ingest."
+                self._failed = self._told(second)
         reason = self._failed or self._told(error)
         self.alarms.sound(RECEIVING, reason)
         return reason

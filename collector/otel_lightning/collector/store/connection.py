@@ -149,11 +149,12 @@ class Store:
     def checkpoint(self) -> bool:
         """Write the write-ahead log into the file. Return False if a transaction blocks it."""
         try:
-            self._connection.execute("CHECKPOINT")
-        except duckdb.TransactionException:
-            return False
-        except duckdb.Error as error:
-            raise StoreError(str(error)) from error
+            with as_store_error():
+                self._connection.execute("CHECKPOINT")
+        except StoreError as error:
+            if isinstance(error.__cause__, duckdb.TransactionException):
+                return False
+            raise
         return True
 
     def await_checkpoint(self) -> None:

@@ -17,6 +17,9 @@ FROM_SERVER = re.compile(r"^Invalid Input Error: (?=[A-Z][\w ]+ Error: )")
 OUT_OF_MEMORY = "SET memory_limit="
 """What DuckDB advises where memory ran out. A commit that needs too much has no type of its own."""
 
+GIVEN_UP = "has been invalidated"
+"""What DuckDB says of a database that it uses no more, after a checkpoint that failed."""
+
 
 class StoreError(Exception):
     """The store refused or failed; the message names the problem, the object and the next step."""
@@ -60,6 +63,8 @@ def _kind(error: "duckdb.Error") -> type[StoreError]:
     is_of_commit = isinstance(error, duckdb.TransactionException) and OUT_OF_MEMORY in str(error)
     if is_of_commit or isinstance(error, duckdb.OutOfMemoryException):
         return OutOfMemoryError
-    if isinstance(error, duckdb.FatalException | duckdb.InternalException):
+    # A file that was attached, as ours is, gets no type of its own when a checkpoint fails.
+    is_given_up = isinstance(error, duckdb.IOException) and GIVEN_UP in str(error)
+    if is_given_up or isinstance(error, duckdb.FatalException | duckdb.InternalException):
         return BrokenStoreError
     return StoreError

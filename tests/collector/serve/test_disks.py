@@ -1,0 +1,144 @@
+"""Disks of a running `lightning-ingest` that stop, come back, are full, or are moved away."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+from support.disks import Disk, mounted
+from support.otlp_client import column, metric, send
+from support.requests_by_hand import trace_request
+from support.running import background, cli, eventually, running, written_by
+
+STORING, RECEIVING = 'lightning_alarm{alarm="storing"}', 'lightning_alarm{alarm="receiving"}'
+
+
+@contextmanager
+def logged(store: Path, log: Path) -> Iterator[tuple[Popen[bytes], str]]:
+    """Run an ingester whose log is in a file; yields its process and its HTTP address."""
+    options = ("--http", "127.0.0.1:0", "--grpc", "none", "--refuse-after", "1s")
+    command = (sys.executable, "-m", "otel_lightning.collector", "serve", *options)
+    with (
+        log.open("a") as stderr,
+        background(*command, "--store", store, stderr=stderr) as process,
+    ):
+        told = written_by(process, store.with_name(store.name + ".server"))
+        yield process, json.loads(told)["http"]
+
+
+def status(http: str, name: str) -> int:
+    return send(http, trace_request(name).SerializeToString()).status
+
+
+def check(store: Path) -> str:
+    """What `check` says; it has to find a fault."""
+    told = cli("check", "--store", str(store))
+    assert told.returncode == 1, told.stdout
+    return told.stdout
+
+
+def names(store: Path) -> set[str]:
+    return set(column(store, "SELECT name FROM spans"))
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Iterator[Callable[..., Disk]]:
+    """Mount disks for a test."""
+    with ExitStack() as stack:
+
+        def mount(name: str, **options: int) -> Disk:
+            return stack.enter_context(mounted(tmp_path / name, **options))
+
+        yield mount
+
+
+@pytest.mark.parametrize("way", ["make_read_only", "pull"])
+def test_a_disk_that_stops_is_told_and_nothing_is_lost_when_it_is_back(
+    way: str, disks: Callable[..., Disk], tmp_path: Path
+) -> None:
+    disk, log = disks("disk"), tmp_path / "log"
+    store = disk.folder / "t.duckdb"
+    with logged(store, log) as (process, http):
+        assert status(http, "before") == 200
+        eventually(lambda: names(store) == {"before"})
+        getattr(disk, way)()
+        assert status(http, "refused") == 503
+        reason = {"make_read_only": "Read-only file system", "pull": "Input/output error"}[way]
+        told = check(store)
+        assert f"the store cannot use '{disk.folder}' ({reason})" in told
+        assert f"the spool cannot use '{disk.folder}/t.duckdb.spool' ({reason})" in told
+        # From a disk that is pulled, nobody can read where the process answers.
+        assert ("alarm receiving" in told) == (way == "make_read_only")
+        assert metric(http, RECEIVING) == 1
+        assert status(http, "refused") == 503
+        disk.unmount()
+        disk.mount()
+        # DuckDB has what it cannot write open, so only another process can go on.
+        assert process.wait(60) == 1
+    assert log.read_text().count("Alarm 'receiving': ") == 1
+    store.with_name("t.duckdb.server").unlink(missing_ok=True)
+    with running(store) as ingester:
+        assert status(ingester.http, "after") == 200
+        eventually(lambda: names(store) == {"before", "after"})
+        assert metric(ingester.http, STORING) == metric(ingester.http, RECEIVING) == 0
+
+
+def test_a_disk_of_the_store_alone_that_stops_leaves_what_is_acknowledged_on_the_spool(
+    disks: Callable[..., Disk], tmp_path: Path
+) -> None:
+    disk, log = disks("disk"), tmp_path / "log"
+    store, spool = disk.folder / "t.duckdb", tmp_path / "spool"
+    spool.mkdir()
+    store.with_name("t.duckdb.spool").symlink_to(spool)
+    with logged(store, log) as (process, http):
+        assert status(http, "before") == 200
+        eventually(lambda: names(store) == {"before"})
+        disk.make_read_only()
+        assert status(http, "waits") == 200
+        eventually(lambda: metric(http, STORING) == 1)
+        told = check(store)
+        assert f"the store cannot use '{disk.folder}' (Read-only file system)" in told
+        assert "alarm storing" in told
+        assert "alarm receiving" not in told
+        eventually(lambda: status(http, "refused") == 503)  # since it lasts
+        assert log.read_text().count("Alarm 'storing'") == 1
+        disk.unmount()
+        disk.mount()
+        assert process.wait(60) == 1
+    store.with_name("t.duckdb.server").unlink(missing_ok=True)
+    with running(store):
+        eventually(lambda: {"before", "waits"} <= names(store))
+
+
+def test_check_finds_a_disk_that_takes_no_writes_while_nothing_runs(
+    disks: Callable[..., Disk],
+) -> None:
+    disk = disks("disk")
+    store = disk.folder / "t.duckdb"
+    with running(store):
+        pass
+    assert cli("check", "--store", str(store)).returncode == 0
+    disk.make_read_only()
+    assert f"the store cannot use '{disk.folder}' (Read-only file system)" in check(store)
+
+
+def test_a_folder_that_was_moved_is_told_and_is_used_again_when_it_is_back(tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    data.mkdir()
+    store = data / "t.duckdb"
+    with logged(store, log) as (process, http):
+        assert status(http, "before") == 200
+        eventually(lambda: names(store) == {"before"})
+        data.rename(tmp_path / "moved")
+        eventually(lambda: metric(http, RECEIVING) == metric(http, STORING) == 1)
+        assert status(http, "refused") == 503
+        assert not data.exists()
+        (tmp_path / "moved").rename(data)
+        eventually(lambda: metric(http, RECEIVING) == metric(http, STORING) == 0)
+        assert status(http, "after") == 200
+        eventually(lambda: names(store) == {"before", "after"})
+        assert process.poll() is None
+    assert log.read_text().count("Alarm 'receiving': ") == 1
