@@ -193,6 +193,16 @@ def test_each_page_fits_a_narrow_window(tab: Tab) -> None:
         assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
 
 
+def test_a_reason_for_a_refusal_makes_no_tall_row_in_a_narrow_window(tab: Tab) -> None:
+    tab.page.set_viewport_size({"width": 390, "height": 640})
+    tab.go("/ui/runs")
+    rows = tab.page.locator("tbody tr")
+    reasons = [row for row in rows.all() if len(row.locator("td").last.inner_text()) > 50]
+    assert reasons
+    lines = 4 * 22.5  # pixels of a line of text
+    assert max(row.bounding_box()["height"] for row in reasons) < lines
+
+
 def test_payloads_in_every_text_do_nothing(tab: Tab, served: Ingester) -> None:
     query = "SELECT trace_id || '/spans/' || span_id FROM spans WHERE name LIKE '%<%' LIMIT 3"
     spans = [f"/ui/traces/{place}" for place in column(served.store, query)]

@@ -25,8 +25,8 @@ def show(ask: ViewRequest) -> View:
             "rollouts": _scaled([
                 ("rollouts", counts["rollouts"], address("/rollouts")),
                 ("with a reward", counts["rewarded"], address("/rollouts", reward="any")),
-                ("looked at", counts["looked_at"], None),
-                ("kept", counts["kept"], None),
+                ("seen by transitions", counts["looked_at"], None),
+                ("in transitions", counts["kept"], None),
             ]),
             "left_out": _scaled([
                 (row["excluded"], row["rollouts"], address("/rollouts", excluded=row["excluded"]))
