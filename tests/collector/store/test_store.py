@@ -207,16 +207,16 @@ class Noted:
         self.clears += 1
 
 
-def test_what_mirrors_a_store_is_cleared_when_a_transaction_is_undone_for_whatever_reason(
+def test_a_cache_of_a_store_is_cleared_when_a_transaction_is_undone_for_whatever_reason(
     tmp_path: Path,
 ) -> None:
     with open_store(tmp_path / "t.duckdb") as store, closing(store.cursor()) as other:
         store.execute("CREATE TABLE mine (n INTEGER PRIMARY KEY)")
-        noted = store.mirror(Noted)
+        noted = store.cache(Noted)
         with store.transaction():
             store.execute("INSERT INTO mine VALUES (1)")
-        assert (store.mirror(Noted), noted.clears) == (noted, 0)
-        assert other.mirror(Noted) is not noted
+        assert (store.cache(Noted), noted.clears) == (noted, 0)
+        assert other.cache(Noted) is not noted
         with pytest.raises(KeyboardInterrupt), store.transaction():
             raise KeyboardInterrupt
         assert noted.clears == 1

@@ -1,1 +1,4 @@
-"""Receive OTLP: check each request, append it to the spool, then answer."""
+"""Receive OTLP: check each request, append it to the spool, then answer.
+
+Begin in `accept.py`, which is the same for both protocols; `http.py` and `grpc.py` call it.
+"""

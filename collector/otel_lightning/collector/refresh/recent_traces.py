@@ -189,7 +189,7 @@ class RecentTraces:
 
 def recent_traces(store: Store) -> RecentTraces:
     """Return the recent traces of an open store; a transaction that is undone clears them."""
-    return store.mirror(RecentTraces)
+    return store.cache(RecentTraces)
 
 
 def least_time(table: str, rows: pa.Table, least: Least) -> None:

@@ -123,7 +123,7 @@ def forget_kept(store: Store) -> None:
 
 def _parsed(store: Store) -> ParsedTraces:
     """Return the parsed traces of rollouts that grow; a transaction that is undone clears them."""
-    return store.mirror(ParsedTraces)
+    return store.cache(ParsedTraces)
 
 
 def _refresh_traces(

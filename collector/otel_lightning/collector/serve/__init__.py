@@ -1,1 +1,4 @@
-"""`lightning-ingest serve`: the process that receives, stores, derives and answers."""
+"""`lightning-ingest serve`: the process that receives, stores, derives and answers.
+
+Begin in `run.py`.
+"""

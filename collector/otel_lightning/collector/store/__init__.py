@@ -2,6 +2,9 @@
 
 What loads DuckDB is imported when it is first used. So a client that only needs to know who serves
 a store, such as `lightning-learn run`, loads neither DuckDB nor pyarrow: 0.2 CPU-seconds.
+
+Begin in `opening.py`, and in `connection.py`, which has the class `Store`. `clients/` judges and
+limits the SQL of clients; `seen_ids.py` finds duplicates before they are inserted.
 """
 
 from importlib import import_module

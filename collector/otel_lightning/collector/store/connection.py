@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from otel_lightning.collector.process import machine
 from otel_lightning.collector.store import attribute_columns, spilling
+from otel_lightning.collector.store.caches import Cached, Caches
 from otel_lightning.collector.store.clients import read_only
 from otel_lightning.collector.store.clients.gone_clients import ClientWatch
 from otel_lightning.collector.store.clients.page_reads import PageReads
@@ -26,7 +27,6 @@ from otel_lightning.collector.store.clients.reader_limits import (
 )
 from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
 from otel_lightning.collector.store.memory import MEMORY_BYTES
-from otel_lightning.collector.store.mirrors import Mirrored, Mirrors
 from otel_lightning.collector.store.served_file import ServedFile, rewritten
 from otel_lightning.collector.store.server_file import Server
 from otel_lightning.collector.store.sql_text import quote_literal
@@ -71,7 +71,7 @@ class Store:
         self._answers: LimitedReads | None = None
         self._guard: read_only.ReadOnlyGuard | None = None
         self._memory_bytes: int | None = None
-        self._mirrors = Mirrors()
+        self._caches = Caches()
         self.server = server
         self.log: PrivateLog | None = None
         """DuckDB's write-ahead log, if others may read it by the umask of this process."""
@@ -207,7 +207,7 @@ class Store:
     def transaction(self) -> Iterator[None]:
         """Commit the changes of the block, or roll them back if it raises. Direct stores only.
 
-        What `mirror` returned is cleared if the changes are not committed, whatever the reason: it
+        What `cache` returned is cleared if the changes are not committed, whatever the reason: it
         may have noted rows that the store does not have. So the block may note what it writes, and
         no caller has to take anything back.
         """
@@ -224,16 +224,16 @@ class Store:
                 with suppress(duckdb.Error):
                     self._connection.rollback()
             finally:
-                self._mirrors.clear()
+                self._caches.clear()
             raise
 
-    def mirror(self, kind: type[Mirrored]) -> Mirrored:
-        """Return the object of a class that mirrors what this connection has written.
+    def cache(self, kind: type[Cached]) -> Cached:
+        """Return the cache of a class, for rows that this connection has written.
 
         There is one of each class, which is made at the first call. `transaction` clears it if
         changes are not committed.
         """
-        return self._mirrors.of(kind)
+        return self._caches.of(kind)
 
     def cursor(self) -> "Store":
         """Open a second connection to the same store, for another thread."""

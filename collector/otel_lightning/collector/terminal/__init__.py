@@ -1,1 +1,1 @@
-"""What the commands share for reading their options and for writing to a terminal."""
+"""What the commands of both programs share for reading options and for writing to a terminal."""

@@ -1,1 +1,4 @@
-"""`lightning-learn export`: write transitions to files that other trainers read."""
+"""`lightning-learn export`: write transitions to files that other trainers read.
+
+`write.py` writes them in one of the `formats/`.
+"""

@@ -31,11 +31,6 @@ from otel_lightning.learner.transitions.settings import Settings as TransitionSe
 from otel_lightning.learner.transitions.splits import split
 from otel_lightning.learner.transitions.stage import HUGE, bounded
 
-SOURCES = ("auto", "trace", "version", "frequencies", "random")
-"""Sources of a propensity. `auto` uses the trace, or the policy version if the trace has none.
-`random` are frequencies of which the user says that the arms were drawn at random."""
-
-
 DRAWN_AT_RANDOM = "frequencies of arms that were drawn at random, as --propensities random says"
 COLUMNS = (
     "rollout_id",

@@ -1,5 +1,8 @@
 """Run an unchanged agent on tasks: `lightning-learn run`, and `run_agent` for Python.
 
+Begin in `run.py`; `engine.py` runs the attempts that `plan.py` lists, through the processes that
+`launcher.py` starts.
+
 The comparison of arms needs numpy and is imported when it is first used.
 """
 

@@ -1,1 +1,4 @@
-"""Score stored rollouts afterwards, by rules and by judges."""
+"""Score stored rollouts afterwards, by rules (`rules/`) and by judges (`judges/`).
+
+`table.py` writes the scores of both.
+"""

@@ -1,0 +1,33 @@
+"""Caches of a store's rows in memory, cleared if a transaction is undone."""
+
+from typing import Any, Protocol, TypeVar
+
+
+class Cache(Protocol):
+    """Something in memory that repeats what a store has."""
+
+    def clear(self) -> None:
+        """Forget everything: what is missing here is read from the store."""
+
+
+Cached = TypeVar("Cached", bound=Cache)
+
+
+class Caches:
+    """The caches of one connection, one of each class."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._made: dict[type[Cache], Any] = {}
+
+    def of(self, kind: type[Cached]) -> Cached:
+        """Return the cache of a class, which is made, without arguments, at the first call."""
+        if kind not in self._made:
+            self._made[kind] = kind()
+        made: Cached = self._made[kind]
+        return made
+
+    def clear(self) -> None:
+        """Clear all of them."""
+        for cache in self._made.values():
+            cache.clear()
