@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -42,6 +43,23 @@ def test_every_command_and_option_is_documented(program: str) -> None:
 def test_options_are_documented_as_help_shows_them() -> None:
     """How they are written, their defaults and variables."""
     assert PAGE.read_text() == written(), "run: python tests/support/commands_page.py"
+
+
+@pytest.mark.parametrize("program", Groups)
+def test_help_of_a_command_that_needs_something_has_an_example_that_gives_it(program: str) -> None:
+    for name, command in commands(Groups[program]).items():
+        required = [p for p in command.params if p.required]
+        if not command.epilog:
+            assert not required, f"{program} {name} has no example"
+            continue
+        *_, line = command.epilog.split("\n")
+        ours, dashes, _ = line.partition(" -- ")
+        assert ours.split()[:2] == [program, name]
+        words = [word for word in shlex.split(ours)[2:] if word.startswith("--")]
+        known = {o: p for p in command.params if isinstance(p, click.Option) for o in p.opts}
+        given = [known[word] for word in words]
+        assert [p.name for p in required if isinstance(p, click.Option) and p not in given] == []
+        assert bool(dashes) == (name in {"run", "gate"})
 
 
 @pytest.mark.parametrize("program", Groups)

@@ -13,11 +13,11 @@ from otel_lightning.collector.commands.options import (
     WORKERS,
     client_of,
 )
-from otel_lightning.collector.terminal.command_line import expected_errors
+from otel_lightning.collector.terminal.command_line import example, expected_errors
 from otel_lightning.collector.terminal.quantities import number_of
 
 
-@click.command()
+@click.command(epilog=example("lightning-ingest load traces.jsonl exported/"))
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @CLIENT_CERT
 @CLIENT_KEY

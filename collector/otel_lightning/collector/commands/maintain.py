@@ -6,11 +6,11 @@ from typing import Any
 import click
 
 from otel_lightning.collector.commands.options import MEMORY, SPANS_AT_ONCE, STORE
-from otel_lightning.collector.terminal.command_line import expected_errors
+from otel_lightning.collector.terminal.command_line import example, expected_errors
 from otel_lightning.collector.terminal.quantities import number_of
 
 
-@click.command()
+@click.command(epilog=example("lightning-ingest backup copies/traces.duckdb"))
 @click.argument("dest", type=click.Path(path_type=Path))
 @STORE
 def backup(dest: Path, store: Path) -> None:
@@ -27,7 +27,7 @@ def backup(dest: Path, store: Path) -> None:
     click.echo(f"'{dest}' is a whole copy of '{store}'.")
 
 
-@click.command()
+@click.command(epilog=example("lightning-ingest copy old.duckdb new.duckdb"))
 @click.argument("old", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @SPANS_AT_ONCE
@@ -53,15 +53,16 @@ def copy(old: Path, new: Path, spans_at_once: int, memory: int) -> None:
     click.echo(f"'{new}' has what '{old}' received, derived again.")
 
 
-@click.command()
-@click.option("--trace", "traces", multiple=True, envvar="LIGHTNING_FORGET_TRACE",
+@click.command(epilog=example("lightning-ingest forget --conversation c-17"))
+@click.option("--trace", "traces", multiple=True, metavar="ID", envvar="LIGHTNING_FORGET_TRACE",
               help="Id of a trace; may be repeated.")  # fmt: skip
-@click.option("--rollout", "rollouts", multiple=True, envvar="LIGHTNING_FORGET_ROLLOUT",
+@click.option("--rollout", "rollouts", multiple=True, metavar="ID",
+              envvar="LIGHTNING_FORGET_ROLLOUT",
               help="Id of a rollout, whose traces are erased; may be repeated.")  # fmt: skip
-@click.option("--conversation", "conversations", multiple=True,
+@click.option("--conversation", "conversations", multiple=True, metavar="ID",
               envvar="LIGHTNING_FORGET_CONVERSATION",
               help="Id of a conversation or session; may be repeated.")  # fmt: skip
-@click.option("--where", envvar="LIGHTNING_FORGET_WHERE",
+@click.option("--where", metavar="SQL", envvar="LIGHTNING_FORGET_WHERE",
               help="SQL condition on spans, such as \"attributes['user.id'] = 'u1'\".")  # fmt: skip
 @MEMORY
 @STORE
@@ -90,7 +91,7 @@ def forget(store: Path, memory: int, **selected: Any) -> None:
     )
 
 
-@click.command()
+@click.command(epilog=example("lightning-ingest prices prices.csv"))
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @STORE
 def prices(file: Path, store: Path) -> None:

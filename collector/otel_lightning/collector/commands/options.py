@@ -56,6 +56,7 @@ def _bytes(_context: click.Context, _option: click.Parameter, text: str) -> int:
 
 MEMORY = click.option(
     "--memory",
+    metavar="SIZE",
     callback=_bytes,
     default="512MB",
     show_default=True,

@@ -7,17 +7,19 @@ from typing import Any, Literal
 import click
 
 from otel_lightning.collector.commands.options import MEMORY, PEM, SPANS_AT_ONCE, STORE, WORKERS
-from otel_lightning.collector.terminal.command_line import expected_errors, uncollected
+from otel_lightning.collector.terminal.command_line import example, expected_errors, uncollected
 
 
-@click.command()
-@click.option("--grpc", default="127.0.0.1:4317", show_default=True, envvar="LIGHTNING_GRPC",
+@click.command(epilog=example("lightning-ingest serve --store traces.duckdb --retain 30d"))
+@click.option("--grpc", metavar="ADDRESS", default="127.0.0.1:4317", show_default=True,
+              envvar="LIGHTNING_GRPC",
               help="Address for OTLP over gRPC, for exporters with protocol grpc; 'none' for an"
               " ingester that receives over HTTP only.")  # fmt: skip
-@click.option("--http", default="127.0.0.1:4318", show_default=True, envvar="LIGHTNING_HTTP",
+@click.option("--http", metavar="ADDRESS", default="127.0.0.1:4318", show_default=True,
+              envvar="LIGHTNING_HTTP",
               help="Address for OTLP over HTTP, for http/protobuf and http/json; fd://3 takes a"
               " listening socket that this process has inherited.")  # fmt: skip
-@click.option("--token", envvar="LIGHTNING_TOKEN",
+@click.option("--token", metavar="TOKEN", envvar="LIGHTNING_TOKEN",
               help="Bearer token that every request must carry.")  # fmt: skip
 @click.option("--tls-cert", type=PEM, envvar="LIGHTNING_TLS_CERT",
               help="TLS certificate (PEM) of this server; reloaded on SIGHUP.")  # fmt: skip
@@ -27,7 +29,8 @@ from otel_lightning.collector.terminal.command_line import expected_errors, unco
               help="Accept only clients with a certificate of this authority.")  # fmt: skip
 @click.option("--insecure", is_flag=True, envvar="LIGHTNING_INSECURE",
               help="Accept other machines without a token or a client certificate.")  # fmt: skip
-@click.option("--allowed-host", "allowed_hosts", multiple=True, envvar="LIGHTNING_ALLOWED_HOST",
+@click.option("--allowed-host", "allowed_hosts", multiple=True, metavar="HOST",
+              envvar="LIGHTNING_ALLOWED_HOST",
               help="Further host name allowed in Host and Origin; may be repeated.")  # fmt: skip
 @click.option("--max-body", type=click.IntRange(min=1), default=64, show_default=True,
               envvar="LIGHTNING_MAX_BODY",
@@ -39,10 +42,10 @@ from otel_lightning.collector.terminal.command_line import expected_errors, unco
 @click.option("--max-attributes", type=click.IntRange(min=1), envvar="LIGHTNING_MAX_ATTRIBUTES",
               help="Most attributes of a span, event, link or log record; others are dropped."
               "  [default: no limit]")  # fmt: skip
-@click.option("--retain", envvar="LIGHTNING_RETAIN",
+@click.option("--retain", metavar="DURATION", envvar="LIGHTNING_RETAIN",
               help="Delete traces this long after their last span, such as 30d."
               "  [default: never]")  # fmt: skip
-@click.option("--max-size", envvar="LIGHTNING_MAX_SIZE",
+@click.option("--max-size", metavar="SIZE", envvar="LIGHTNING_MAX_SIZE",
               help="Delete the oldest traces when the store is larger, such as 20GB."
               "  [default: no limit]")  # fmt: skip
 @MEMORY
@@ -52,7 +55,7 @@ from otel_lightning.collector.terminal.command_line import expected_errors, unco
 @click.option("--reader-rows", type=click.IntRange(min=1), default=10_000_000, show_default=True,
               envvar="LIGHTNING_READER_ROWS",
               help="Most rows in the answer to the read-only token.")  # fmt: skip
-@click.option("--reader-memory", default="512MB", show_default=True,
+@click.option("--reader-memory", metavar="SIZE", default="512MB", show_default=True,
               envvar="LIGHTNING_READER_MEMORY",
               help="Memory limit of a statement with the read-only token whose need is unbounded,"
               " such as repeat().")  # fmt: skip
@@ -60,9 +63,11 @@ from otel_lightning.collector.terminal.command_line import expected_errors, unco
 @WORKERS
 @click.option("--no-derive", is_flag=True, envvar="LIGHTNING_NO_DERIVE",
               help="Store without deriving; run `lightning-ingest derive` later.")  # fmt: skip
-@click.option("--max-lag", default="30s", show_default=True, envvar="LIGHTNING_MAX_LAG",
+@click.option("--max-lag", metavar="DURATION", default="30s", show_default=True,
+              envvar="LIGHTNING_MAX_LAG",
               help="Slow senders, so that rows are derived within this time.")  # fmt: skip
-@click.option("--refuse-after", default="1m", show_default=True, envvar="LIGHTNING_REFUSE_AFTER",
+@click.option("--refuse-after", metavar="DURATION", default="1m", show_default=True,
+              envvar="LIGHTNING_REFUSE_AFTER",
               help="Answer 503 once storing or deriving has failed for this time.")  # fmt: skip
 @click.option("--page/--no-page", default=None, envvar="LIGHTNING_PAGE",
               help="Serve the web page under /ui; sign in by `lightning-ingest open`."

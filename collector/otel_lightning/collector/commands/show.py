@@ -6,12 +6,12 @@ from pathlib import Path
 import click
 
 from otel_lightning.collector.commands.options import STORE
-from otel_lightning.collector.terminal.command_line import expected_errors
+from otel_lightning.collector.terminal.command_line import example, expected_errors
 
 
-@click.command()
+@click.command(epilog=example("lightning-ingest show last --errors"))
 @click.argument("rollouts", nargs=-1)
-@click.option("--steps", envvar="LIGHTNING_SHOW_STEPS",
+@click.option("--steps", metavar="STEPS", envvar="LIGHTNING_SHOW_STEPS",
               help="Steps to show, from 0: 3, 3-5, 3- or -5.  [default: all]")  # fmt: skip
 @click.option("--all", "whole", is_flag=True, envvar="LIGHTNING_SHOW_ALL",
               help="Show the whole history of each step, and long texts uncut.")  # fmt: skip

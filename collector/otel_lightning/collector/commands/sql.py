@@ -6,10 +6,14 @@ from pathlib import Path
 import click
 
 from otel_lightning.collector.commands.options import STORE
-from otel_lightning.collector.terminal.command_line import expected_errors, uncollected
+from otel_lightning.collector.terminal.command_line import example, expected_errors, uncollected
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        'lightning-ingest sql "SELECT request_model, count(*) FROM llm_calls GROUP BY 1"'
+    )
+)
 @click.argument("query", required=False)
 @click.option("--file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               envvar="LIGHTNING_SQL_FILE", help="File with the query.")  # fmt: skip

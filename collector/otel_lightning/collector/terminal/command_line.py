@@ -55,6 +55,11 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def example(command: str) -> str:
+    """Return the last lines of a command's help: one call that can be copied."""
+    return f"\b\nExample:\n  {command}"  # after \b click keeps the lines
+
+
 class CommandGroup(click.Group):
     """A group whose commands accept `-h`, show variables in help, and keep whole summaries."""
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.common import SEED, expected_errors, option, store_option
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from otel_lightning.learner.score.judges.agreement import Estimate
 
 
-@click.command()
+@click.command(epilog=example("lightning-learn agreement --judge judge --labels labels.csv"))
 @store_option
 @option(
     "--judge",

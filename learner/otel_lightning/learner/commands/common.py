@@ -25,8 +25,10 @@ SOURCE = click.Choice(["auto", "trace", "version", "frequencies", "random"])
 Command = command_line.Command
 option = command_line.option
 
-store_option = option("--store", default="traces.duckdb", help="The DuckDB file.")
-key_option = option("--key", required=True, help="Key of the flag whose variants are the arms.")
+store_option = option("--store", metavar="FILE", default="traces.duckdb", help="The DuckDB file.")
+key_option = option(
+    "--key", metavar="KEY", required=True, help="Key of the flag whose variants are the arms."
+)
 flags_option = option(
     "--flags", type=FILE, required=True, help="The flagd flag file that serves the arms."
 )

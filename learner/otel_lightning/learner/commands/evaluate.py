@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.agent_options import agent_options
 from otel_lightning.learner.commands.common import (
@@ -50,9 +51,9 @@ BY_LOG = (
 Interval = tuple[float, float] | None
 
 
-@click.command()
+@click.command(epilog=example("lightning-learn evaluate --key support-prompt --arm careful"))
 @store_option
-@option("--key", help="Key of the flag whose variants are the arms.")
+@option("--key", metavar="KEY", help="Key of the flag whose variants are the arms.")
 @option(
     "--flags",
     type=FILE,
@@ -60,9 +61,12 @@ Interval = tuple[float, float] | None
     help="Evaluate the policy that this flagd flag file serves.",
 )
 @option(
-    "--version", command="evaluate", help="Evaluate the policy of this version, as in `policies`."
+    "--version",
+    metavar="VERSION",
+    command="evaluate",
+    help="Evaluate the policy of this version, as in `policies`.",
 )
-@option("--arm", help="Evaluate the policy that always serves this arm.")
+@option("--arm", metavar="VARIANT", help="Evaluate the policy that always serves this arm.")
 @option(
     "--by",
     metavar="SQL",

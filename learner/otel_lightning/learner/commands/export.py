@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.common import FILE, expected_errors, option, store_option
 from otel_lightning.learner.commands.values import FiniteNumber
@@ -12,7 +13,7 @@ from otel_lightning.learner.commands.values import FiniteNumber
 FORM = click.Choice(["trl-sft", "trl-dpo", "trl-kto", "trl-grpo", "verl", "openai", "transitions"])
 
 
-@click.command()
+@click.command(epilog=example("lightning-learn export --form trl-sft --output rows.jsonl"))
 @store_option
 @option(
     "--form",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.learner.commands.agent_options import agent_options, grading_of, tell_copies
 from otel_lightning.learner.commands.common import (
     REFUSED,
@@ -32,16 +33,24 @@ RUNNING = (
 """Options of running an agent; a gate has its own split, seed and name of the run."""
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "lightning-learn gate --key support-prompt --flags flags.json --tasks "
+        "tasks.jsonl -- python agent.py"
+    )
+)
 @store_option
 @key_option
 @flags_option
 @option(
     "--candidate",
+    metavar="VARIANT",
     multiple=True,
     help="Variant to judge; may be repeated. By default all proposed variants that are served.",
 )
-@option("--against", help="Variant to beat. By default the one with most traffic.")
+@option(
+    "--against", metavar="VARIANT", help="Variant to beat. By default the one with most traffic."
+)
 @agent_options(
     "gate",
     *RUNNING,

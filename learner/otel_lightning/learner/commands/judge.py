@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.common import FILE, expected_errors, store_option
 from otel_lightning.learner.commands.common import option as shared_option
@@ -25,7 +26,9 @@ PRICE = Finite(0)
 option = partial(shared_option, command="judge")
 
 
-@click.command()
+@click.command(
+    epilog=example("lightning-learn judge --endpoint http://127.0.0.1:8000/v1 --model judge")
+)
 @store_option
 @endpoint_options("judge")
 @option(
@@ -48,7 +51,7 @@ option = partial(shared_option, command="judge")
 )
 @option(
     "--agent",
-    metavar="NAME",
+    metavar="PATTERN",
     multiple=True,
     help="Judge only the calls of agents of this name (* and ? match); may be repeated. "
     "By default the whole rollout is judged.",

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import click
 
+from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.common import FILE, REFUSED, expected_errors, store_option
 
 
-@click.command()
+@click.command(epilog=example("lightning-learn loop loop.toml"))
 @click.argument("file", type=FILE)
 @store_option
 def loop(file: Path, store: str) -> None:

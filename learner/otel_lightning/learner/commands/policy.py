@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.common import (
@@ -35,7 +36,11 @@ if TYPE_CHECKING:
 OBJECTIVE = click.Choice(["doubly_robust", "snips", "ips", "reinforce"])
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "lightning-learn policy --key support-prompt --flags flags.json --reward-range 0,1"
+    )
+)
 @store_option
 @key_option
 @flags_option

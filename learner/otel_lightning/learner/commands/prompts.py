@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.agent_options import agent_options, grading_of
 from otel_lightning.learner.commands.common import (
@@ -43,7 +44,12 @@ IDENTITY = (
 --budget or another --jobs it is the same."""
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "lightning-learn prompts --key support-prompt --flags flags.json "
+        "--endpoint http://127.0.0.1:8000/v1 --model writer"
+    )
+)
 @store_option
 @key_option
 @flags_option

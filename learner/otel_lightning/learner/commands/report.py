@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.common import FILE, expected_errors, option, store_option
 
@@ -13,7 +14,7 @@ ERROR_LENGTH = 200
 """Characters of the error of a skipped run."""
 
 
-@click.command()
+@click.command(epilog=example("lightning-learn report --run policy --output report.html"))
 @option(
     "--run",
     command="report",

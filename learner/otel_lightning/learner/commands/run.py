@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from otel_lightning.collector.terminal.command_line import uncollected
+from otel_lightning.collector.terminal.command_line import example, uncollected
 from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.agent_options import agent_options, grading_of
@@ -29,7 +29,11 @@ SHOWN_REASONS = 3
 """Reasons of lost and failed attempts that are told, the most frequent ones."""
 
 
-@click.command()
+@click.command(
+    epilog=example(
+        "lightning-learn run --tasks tasks.jsonl --grade grade.py:right -- python agent.py"
+    )
+)
 @store_option
 @agent_options("run", tasks={"required": True})
 @option("--reward", metavar="NAME", help="Report the received rewards of this name only.")

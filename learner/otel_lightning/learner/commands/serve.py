@@ -5,13 +5,14 @@ from typing import Any
 
 import click
 
+from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.learner.commands.common import FILE, expected_errors, option
 from otel_lightning.learner.commands.values import Finite
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
-@click.command()
+@click.command(epilog=example("lightning-learn serve --model learned-model --port 8000"))
 @option(
     "--model",
     command="serve",
@@ -19,7 +20,9 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
     required=True,
     help="Folder of the model, or of a LoRA adapter.",
 )
-@option("--host", command="serve", default="127.0.0.1", help="Address to listen on.")
+@option(
+    "--host", metavar="ADDRESS", command="serve", default="127.0.0.1", help="Address to listen on."
+)
 @option(
     "--port",
     command="serve",
@@ -35,6 +38,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 )
 @option(
     "--name",
+    metavar="NAME",
     command="serve",
     multiple=True,
     help="Name that requests give for the model; may be repeated.  [default: the folder's name]",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.learner.commands.common import (
     FILE,
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from otel_lightning.learner.policy.ship import Change
     from otel_lightning.learner.weights.pointer import PointerChange
 
-key_option = option("--key", help="Key of the flag whose variants are the arms.")
+key_option = option("--key", metavar="KEY", help="Key of the flag whose variants are the arms.")
 optional_flags_option = option(
     "--flags", type=FILE, help="The flagd flag file that serves the arms."
 )
@@ -59,12 +60,15 @@ class Percent(click.ParamType[float]):
         return share
 
 
-@click.command()
+@click.command(
+    epilog=example("lightning-learn promote --key support-prompt --flags flags.json --canary 10%")
+)
 @store_option
 @key_option
 @optional_flags_option
 @option(
     "--version",
+    metavar="VERSION",
     command="promote",
     help="Version of the policy to promote.  [default: the newest whose gate passed]",
 )
@@ -159,7 +163,7 @@ def _promote_policy(  # noqa: PLR0913 - one parameter an option
         click.echo(f"{name} would be live in {flags}{part}. Nothing was written (--dry-run).")
 
 
-@click.command()
+@click.command(epilog=example("lightning-learn rollback --key support-prompt"))
 @store_option
 @key_option
 @option(
@@ -227,6 +231,7 @@ def _roll_back_model(store: str, live: Path | None, *, dry_run: bool) -> None:
 @store_option
 @option(
     "--key",
+    metavar="KEY",
     command="policies",
     help="List only the policies of the flag with this key. By default all are listed.",
 )

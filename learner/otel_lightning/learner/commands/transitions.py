@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner import credit
 from otel_lightning.learner.commands.common import (
@@ -49,7 +50,7 @@ def choice(name: str, default: str, text: str) -> Callable[[Command], Command]:
     return option(f"--{name}", type=allowed, default=default, help=text)
 
 
-@click.command()
+@click.command(epilog=example("lightning-learn transitions --credit group --reward grade.py:right"))
 @store_option
 @reward_option
 @option(

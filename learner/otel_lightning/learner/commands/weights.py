@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.learner.commands.common import (
     FILE,
     REFUSED,
@@ -48,7 +49,7 @@ weights_option = partial(option, command="weights")
 TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
 
 
-@click.command()
+@click.command(epilog=example("lightning-learn weights --model base-model --output learned-model"))
 @store_option
 @weights_option(
     "--algorithm",
