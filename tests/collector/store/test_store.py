@@ -168,6 +168,18 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
         open_store(other)
 
 
+@pytest.mark.parametrize("name", ["flags.json", "tasks.csv", "tasks.parquet"])
+def test_a_data_file_that_duckdb_could_query_is_refused(tmp_path: Path, name: str) -> None:
+    # DuckDB opens these as a database in memory: what was written was lost, without an error.
+    path = tmp_path / name
+    duckdb.sql("SELECT 1 AS a").write_parquet(str(path)) if name.endswith("parquet") else (
+        path.write_text('{"a": 1}' if name.endswith("json") else "a,b\n1,2\n")
+    )
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match=f"{name}' is not a DuckDB file"):
+            open_store(path, read_only=read_only)
+
+
 def test_a_missing_store_is_not_made_by_reading(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="There is no store"):
         open_store(tmp_path / "t.duckdb", read_only=True)

@@ -48,8 +48,8 @@ DAMAGE = (
     duckdb.InternalException,
     duckdb.FatalException,
 )
-OF_ANOTHER_KIND = ("not a valid DuckDB database", "sqlite_scanner")
-"""What DuckDB says of a file of another kind; it asks for an extension to open one of SQLite."""
+MAGIC = slice(8, 12)
+"""Place of the letters `DUCK` in a file of DuckDB."""
 LOCKED = "Could not set lock"
 """What DuckDB says if another process holds the file."""
 AGAIN_SECONDS = 0.1
@@ -145,6 +145,7 @@ def open_file(path: Path, *, read_only: bool, to_serve: bool = False) -> Store:
     Raises:
         StoreError: If it is not a DuckDB file, is damaged, or is locked by another process.
     """
+    _check_kind(path)
     try:
         if read_only:
             store = Store(_connect(path, CONFIG, read_only=True))
@@ -154,6 +155,23 @@ def open_file(path: Path, *, read_only: bool, to_serve: bool = False) -> Store:
         raise StoreError(_why_not(path, error)) from error
     store.spill_privately(path)
     return store
+
+
+def _check_kind(path: Path) -> None:
+    """Refuse a JSON, CSV or Parquet file: DuckDB would open a database in memory to query it.
+
+    What is written into that one is lost when it is closed.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(MAGIC.stop)
+    except OSError:  # there is no file yet, or DuckDB tells why it cannot be opened
+        return
+    if start and start[MAGIC] != b"DUCK":
+        raise StoreError(
+            f"'{path}' is not a DuckDB file, so it cannot be opened as a store. Check the path, or "
+            "choose another with --store."
+        )
 
 
 def _open_to_write(path: Path, *, to_serve: bool) -> Store:
@@ -214,11 +232,6 @@ def _why_not(path: Path, error: duckdb.Error) -> str:
         return (
             f"'{path}' is held by another process that answers no SQL. Close that process, "
             f"or open another store with --store. ({error})"
-        )
-    if any(sign in str(error) for sign in OF_ANOTHER_KIND):
-        return (
-            f"'{path}' is not a DuckDB file, so it cannot be opened as a store. Check the path, or "
-            f"choose another with --store. ({error})"
         )
     if isinstance(error, duckdb.IOException) and "Cannot open file" in str(error):
         return f"'{path}' cannot be opened. Check the path and its permissions. ({error})"
