@@ -84,7 +84,7 @@ class Halves:
     n: Integers
     """Number of rollouts of each cell, shape [C]."""
     effective: Floats
-    """Effective sample size of each cell, shape [C]."""
+    """Effective sample size of each cell, at most its number of tasks, shape [C]."""
     mean: Floats
     """Weighted mean reward of each cell, shape [C]."""
     square_error: Floats
@@ -119,7 +119,7 @@ def _halves(timed: pl.DataFrame, arms: Integers, newer: NDArray[np.bool_]) -> Ha
     mean = summed(weights * rewards) / total
     residuals = rewards - mean[cells]
     deviations = weights * residuals
-    squares = summed(deviations**2)
+    squares, draws = summed(deviations**2), np.full(count, np.inf)
     if "task" in timed.columns:
         tasks = timed["task"].rank("dense").to_numpy().astype(np.int64)
         # One integer for each pair of a task and a cell.
@@ -128,12 +128,16 @@ def _halves(timed: pl.DataFrame, arms: Integers, newer: NDArray[np.bool_]) -> Ha
         cell_of = np.zeros(len(sums), np.int64)
         cell_of[pairs] = cells
         squares = np.bincount(cell_of, sums**2, minlength=count).astype(np.float64)
+        seen = np.bincount(pairs) > 0  # some numbers of pairs are not used
+        draws = np.bincount(cell_of[seen], minlength=count).astype(np.float64)
+    # A standard error over tasks is no better than the number of tasks: of a single one it is 0.
+    effective = np.minimum(total**2 / np.where(n > 0, summed(weights**2), 1.0), draws)
     return Halves(
         cells=cells,
         weights=weights,
         residuals=residuals,
         n=n,
-        effective=total**2 / np.where(n > 0, summed(weights**2), 1.0),
+        effective=effective,
         mean=mean,
         square_error=squares / total**2,
     )
