@@ -1,8 +1,19 @@
 """What a refused candidate needs to pass the gate, as a sentence."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from otel_lightning.learner.evaluate.gate import Verdict
+
+
+def recorded_verdict(gate: Mapping[str, Any]) -> Verdict:
+    """Return the verdict that the column `gate` of a policy or a run holds as JSON."""
+    # JSON has no NaN, so `to_json` wrote null. None as `tasks_needed` is no number of tasks at all.
+    names = [name for name in Verdict.__dataclass_fields__ if name in gate]
+    numbers = {name: math.nan if gate[name] is None else gate[name] for name in names}
+    kept = {"tasks_needed": gate.get("tasks_needed"), "refusals": tuple(gate["refusals"])}
+    return Verdict(**(numbers | kept))
 
 
 def what_would_pass(verdict: Verdict) -> str:

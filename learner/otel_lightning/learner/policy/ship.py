@@ -10,8 +10,8 @@ import numpy as np
 
 from otel_lightning.collector.store import Store
 from otel_lightning.collector.terminal.next_command import next_command
-from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.evaluate.to_pass import recorded_verdict, what_would_pass
 from otel_lightning.learner.policy import contextual, flag_file, flag_rules, joint
 from otel_lightning.learner.policy.served import features_of
 from otel_lightning.learner.policy.versions import (
@@ -279,25 +279,16 @@ def _check_gate(policy: dict[str, Any]) -> None:
         )
     if gate.get("passed"):
         return
-    reasons = "; ".join(gate.get("refusals") or ["it was never judged"])
-    needed, tasks = gate.get("tasks_needed"), gate.get("tasks") or 0
-    rollouts = [
-        f"{count:,} more of '{arm}'" for arm, count in gate.get("rollouts_needed", {}).items()
-    ]
-    fewest = max(1, round((needed or 0) - tasks))
-    more_tasks = f"{number_of(fewest, 'more held-out task')} like these"
-    chosen = f"about {', '.join(rollouts)}, or {more_tasks}" if rollouts else None
-    if needed is not None and needed <= tasks:
+    if not gate.get("refusals"):
         raise RefusedError(
-            f"The gate refused policy {policy['version']}: {reasons}. To pass: remove the causes; "
-            "then learn again."
+            f"Policy {policy['version']} was never judged, so it is not promoted. Learn again, "
+            "which judges it."
         )
-    more = (
-        f" To pass: {chosen or f'about {more_tasks}'}; then learn again."
-        if needed and (gate.get("gain") or 0) > (gate.get("least_gain") or 0)
-        else " To pass: other arms, or more data; then learn again."
+    reasons = "; ".join(gate["refusals"])
+    would_pass = what_would_pass(recorded_verdict(gate))
+    raise RefusedError(
+        f"The gate refused policy {policy['version']}: {reasons}. To pass: {would_pass}"
     )
-    raise RefusedError(f"The gate refused policy {policy['version']}: {reasons}.{more}")
 
 
 def stable_shares(store: Store, key: str, document: dict[str, Any]) -> Shares:

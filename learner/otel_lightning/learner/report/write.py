@@ -21,8 +21,7 @@ from otel_lightning.collector.files.atomic import replaced
 from otel_lightning.collector.show.rollout import Window, read_rollout
 from otel_lightning.collector.show.text import TextStyle, as_text
 from otel_lightning.collector.store import Sql, Store, StoreLike, opened
-from otel_lightning.learner.evaluate.gate import Verdict
-from otel_lightning.learner.evaluate.to_pass import what_would_pass
+from otel_lightning.learner.evaluate.to_pass import recorded_verdict, what_would_pass
 from otel_lightning.learner.report import plots
 from otel_lightning.learner.report.doubts import Correlation, correlations
 from otel_lightning.learner.report.facts import Facts, RecordedQueries, read_facts
@@ -145,12 +144,7 @@ def _would_pass(facts: Facts) -> str | None:
     gate = facts.run.gate
     if not gate or gate.get("passed"):
         return None
-    names = set(Verdict.__dataclass_fields__)
-    numbers = {name: value for name, value in gate.items() if name in names}
-    # JSON has no NaN: `to_json` wrote null.
-    none = {name: float("nan") for name, value in numbers.items() if value is None}
-    kept = numbers | {name: nan for name, nan in none.items() if name != "tasks_needed"}
-    return what_would_pass(Verdict(**(kept | {"refusals": tuple(gate["refusals"])})))
+    return what_would_pass(recorded_verdict(gate))
 
 
 def _since(asking: RecordedQueries, facts: Facts) -> Mapping[str, Any] | None:
