@@ -307,7 +307,7 @@ def usage_facts(call: LlmCall, truth: dict[str, Any], wire: list[Any]) -> Iterat
         given = getattr(call, ours)
         if true.get(name) and (given is not None or truth.get("usage_sent", True)):
             carried = any(
-                leaf in (true[name], str(true[name])) and re.search(key, leaf_key)
+                leaf in (true[name], str(true[name])) and re.search(key, leaf_key, re.IGNORECASE)
                 for leaf_key, leaf in wire
                 if not isinstance(leaf, bool)
             )

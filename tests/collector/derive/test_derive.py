@@ -300,6 +300,23 @@ def test_parallel_calls_of_one_tool_are_answered_in_the_order_they_were_asked_in
     assert [one.arguments for one in tools] == [{"city": city} for city in cities]
 
 
+def test_a_tool_is_not_joined_to_a_call_that_starts_in_the_same_millisecond() -> None:
+    """JavaScript's clock counts in milliseconds, and Laminar's spans of tools have no ids."""
+    asks = [asked(f"c{n}", "rain", {"city": city}) for n, city in enumerate(("Oslo", "Rome"))]
+    told = [answered(f"c{n}", "It rains.") for n in range(2)]
+    history = [QUESTION, asks[0], told[0], asks[1], told[1]]
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "rain"}
+    spans = [
+        span(chat(history[:1], asks[0]), id="ask0", at=0),
+        span(tool, id="ran0", at=2),
+        span(chat(history[:3], asks[1]), id="ask1", at=2),
+        span(tool, id="ran1", at=4),
+        span(chat(history, ANSWER), id="end", at=4),
+    ]
+    tools = derive(spans, []).tool_calls
+    assert [(one.span_id, one.llm_span_id) for one in tools] == [("ran0", "ask0"), ("ran1", "ask1")]
+
+
 def test_a_frameworks_result_is_taken_out_of_the_object_that_gemini_needs() -> None:
     result = {"type": "tool_call_response", "id": "c1", "response": {"result": 5}}
     history = [QUESTION, asked("c1", "add", {"a": 2}), {"role": "tool", "parts": [result]}]

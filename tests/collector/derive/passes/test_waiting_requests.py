@@ -58,7 +58,13 @@ def plainly(some: Sequence[Request], execution: ToolCall) -> Request | None:
     for one in free:
         if execution.tool_call_id and one.part["id"] == execution.tool_call_id:
             return one
-    begun = [one for one in free if start(one) <= (execution.start_ns or 0)]
+    now = execution.start_ns or 0
+    before, tied = ([one for one in free if test(start(one))] for test in (now.__gt__, now.__eq__))
+    return best(before, execution) or best(tied, execution)
+
+
+def best(begun: Sequence[Request], execution: ToolCall) -> Request | None:
+    """Return the best match among the requests of calls that had started."""
     named = [one for one in begun if one.part["name"] == execution.name]
     alike = [one for one in named if one.part["arguments"] == execution.arguments]
     inside = [

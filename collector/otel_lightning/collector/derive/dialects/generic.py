@@ -36,6 +36,7 @@ class Keys(NamedTuple):
     output: str | None
     params: str | None = None
     name: str | None = None
+    metrics: str | None = None
 
 
 def matches(span: Span) -> bool:
@@ -115,8 +116,9 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     response = without_made_up_id(whole.get("raw") or whole.get("custom") or answer)
     if not payloads.fill_from_response(call, response):
         call.output_messages = payloads.answer(answer)
-    own = json_text.parse(span.attributes.get("usage")), *map(whole.get, ("usage", "usageMetadata"))
-    for counts in (*map(payloads.usage, own), semconv.usage(span.attributes)):
+    own = json_text.parse(span.attributes.get("usage")), _content(span, keys.metrics)
+    inside = map(whole.get, ("usage", "usageMetadata"))
+    for counts in (*map(payloads.usage, (*own, *inside)), semconv.usage(span.attributes)):
         payloads.fill_usage(call, counts)
     (reason, *_) = semconv.finish_reasons(span.attributes)
     call.finish_reason = call.finish_reason or messages.finish_reason(reason)

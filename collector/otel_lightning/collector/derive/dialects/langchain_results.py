@@ -43,7 +43,8 @@ def _metadata(generation: Mapping[str, Any]) -> Mapping[str, Any]:
     message = details(details(generation, "message"), "kwargs")
     found = {**details(generation, "generation_info", "generationInfo"), **message}
     found |= {**details(message, "additional_kwargs"), **details(message, "response_metadata")}
-    # Anthropic's names of these two fields.
+    # Anthropic's names of these two fields, and those of the Responses API.
     found.setdefault("model_name", found.get("model"))
-    found.setdefault("finish_reason", found.get("stop_reason"))
+    cut = details(found, "incomplete_details").get("reason")
+    found.setdefault("finish_reason", found.get("stop_reason") or cut or found.get("status"))
     return {**found, "id": None} if str(found.get("id")).startswith(RUNS) else found

@@ -122,6 +122,9 @@ RAW_USAGE = ("gen_ai.usage.raw", "mirascope.response.usage")
 """Attributes with the provider's own usage object."""
 LOSE_ARGUMENTS = {"@traceloop/instrumentation-anthropic", "opentelemetry.instrumentation.bedrock"}
 """The scopes of packages that lose the arguments of tool calls in streams of Anthropic's models."""
+LEAVE_CACHED_OUT = {"@traceloop/instrumentation-anthropic"}
+"""The scopes of packages that leave Anthropic's cached tokens out of the input tokens, and of the
+total beside them."""
 NOT_CALLS = {
     *("chain", "create_agent", "execute_task", "execute_event_loop_cycle", "plan", "task"),
     *(f"{what}_memory" for what in ("create", "delete", "search", "update", "upsert")),
@@ -333,6 +336,9 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
         semconv_tools.drop_positions(call, span.memory)
     if plan.has_total:
         span_rows.count_hidden(call, reading.integer(attributes, *TOTALS))
+    if span.scope_name in LEAVE_CACHED_OUT and call.input_tokens:
+        cached = (call.cached_input_tokens, call.cache_creation_input_tokens)
+        call.input_tokens += sum(filter(None, cached))
     if span.scope_name in LOSE_ARGUMENTS:
         lost_arguments.forget(call)
     if span.events:

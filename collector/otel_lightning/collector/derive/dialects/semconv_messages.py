@@ -27,6 +27,8 @@ _MESSAGE = {"role", "parts", "tool_calls"}
 """Keys of which a message has one at least."""
 ITEMS = "["
 """How a text begins that may hold the items of a Responses request; see `_sent_items`."""
+ITEM_TYPES = ("_call", "_output", "reasoning")
+"""How the types of a Responses request's items without a role end."""
 
 
 class _Plan:
@@ -199,7 +201,8 @@ def _sent_items(history: list[Any]) -> list[Any]:
     except (ValueError, KeyError, TypeError, AttributeError):
         return history
     known = isinstance(items, list) and all(
-        isinstance(item, dict) and ("role" in item or "call_id" in item) for item in items
+        isinstance(item, dict) and ("role" in item or str(item.get("type")).endswith(ITEM_TYPES))
+        for item in items
     )
     return items if known and items else history
 

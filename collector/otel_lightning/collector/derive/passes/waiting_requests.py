@@ -3,6 +3,7 @@
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
@@ -48,7 +49,25 @@ class Waiting:
         """
         if execution.tool_call_id and (found := self._by_its_id(execution.tool_call_id)):
             return found
-        self._stack(execution.start_ns or 0)
+        start = execution.start_ns or 0
+        self._stack(start - 1)
+        return self._match(execution) or self._tied(execution, start)
+
+    def _tied(self, execution: ToolCall, start: int) -> Request | None:
+        """Return the best match among the requests of calls that started with the execution.
+
+        They come last: JavaScript's clock counts in milliseconds, so the next call may seem to
+        start with the tool that the call before it asked for.
+        """
+        tied = list(takewhile(lambda one: _start(one) == start, reversed(self._later or ())))
+        if not tied:
+            return None
+        others = Waiting([one for one in tied if not one.joined])
+        others._stack(start)
+        return others._match(execution)
+
+    def _match(self, execution: ToolCall) -> Request | None:
+        """Return the best match among the requests on the stacks."""
         name, arguments = execution.name, execution.arguments
         if arguments is not None:
             for request in self._unwritten.pop(name, ()):

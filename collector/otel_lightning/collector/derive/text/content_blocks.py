@@ -68,7 +68,7 @@ def _read_text(block: Mapping[str, Any]) -> Part | None:
 def read_reasoning(block: Mapping[str, Any]) -> Part | None:
     """Return the reasoning that a block or an item of a response holds; None if it has no text."""
     block = _inside(block, "reasoning")
-    given = (block.get(key) for key in ("content", "thinking", "text", "summary"))
+    given = (block.get(key) for key in ("content", "thinking", "text", "summary", "reasoning"))
     content = next((value for value in given if value), None)
     blocks = parse(content) if isinstance(content, str) else content
     content = plain(blocks) if isinstance(blocks, list) else content

@@ -343,7 +343,8 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
     if role == "tool" and not _has_response(body):
         call_id = value.get("tool_call_id", value.get("id"))
         return {"role": role, "parts": [response_part(call_id, body)]}
-    parts = [*_reasoning_parts(value), *content_parts(body), *_tool_calls(value)]
+    said = content_parts(body)
+    parts = [*_reasoning_parts(value, said), *said, *_tool_calls(value)]
     if not body and isinstance(refusal := value.get("refusal"), str) and refusal:
         parts = [*parts, *content_parts(refusal)]  # OpenAI's answer in place of a content
     if role == "assistant":
@@ -357,10 +358,15 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
     return message
 
 
-def _reasoning_parts(value: Mapping[str, Any]) -> list[Part]:
-    for key in _REASONING:
-        if isinstance(value.get(key), str) and value[key]:
-            return [{"type": "reasoning", "content": value[key]}]
+def _reasoning_parts(value: Mapping[str, Any], said: list[Part]) -> list[Part]:
+    """Return the reasoning beside the content of a message, unless the content has it, too."""
+    if any(part["type"] == "reasoning" for part in said):
+        return []
+    more = value.get("additional_kwargs")  # LangChain's place for what OpenAI does not have
+    for known in (value, more) if isinstance(more, dict) else (value,):
+        for key in _REASONING:
+            if isinstance(known.get(key), str) and known[key]:
+                return [{"type": "reasoning", "content": known[key]}]
     return []
 
 

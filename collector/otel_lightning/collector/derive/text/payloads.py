@@ -20,9 +20,17 @@ Payload = Mapping[str, Any]
 
 _GEMINI_INPUT = ("prompt_token_count", "promptTokenCount")
 _OLLAMA_INPUT, _OLLAMA_OUTPUT = "prompt_eval_count", "eval_count"
-_INPUT = ("prompt_tokens", "input_tokens", *_GEMINI_INPUT, "inputTokens", _OLLAMA_INPUT)
+_INPUT = (
+    "prompt_tokens",
+    "input_tokens",
+    *_GEMINI_INPUT,
+    "inputTokens",
+    "promptTokens",
+    _OLLAMA_INPUT,
+)
 _GEMINI_OUTPUT = ("candidates_token_count", "candidatesTokenCount")
-_OUTPUT = ("completion_tokens", "output_tokens", "outputTokens", *_GEMINI_OUTPUT, _OLLAMA_OUTPUT)
+_PLAIN_OUTPUT = ("completion_tokens", "output_tokens", "outputTokens", "completionTokens")
+_OUTPUT = (*_PLAIN_OUTPUT, *_GEMINI_OUTPUT, _OLLAMA_OUTPUT)
 _THOUGHTS = ("thoughts_token_count", "thoughtsTokenCount", "thoughtsTokens")
 _REASONED = ("reasoning_tokens", "reasoningTokens", "reasoning", *_THOUGHTS)
 _READ = ("cache_read_input_tokens", "cacheReadInputTokens")
