@@ -141,7 +141,8 @@ def test_a_second_ingester_on_one_store_is_sent_to_the_first(ingester: Ingester)
         (["sql", "SELECT 1", "--format", "parquet"], 2, "--output FILE"),
         (["check"], 1, "There is no store at"),
         (["load"], 2, "Missing argument"),
-        (["--http", "nonsense"], 2, "'nonsense' is not HOST:PORT"),
+        (["--http", "nonsense"], 2, "--http: 'nonsense' is not HOST:PORT"),
+        (["--max-lag", "soon"], 2, "--max-lag: 'soon' is not a number above 0 and a unit"),
     ],
 )
 def test_errors_say_what_is_wrong(

@@ -102,6 +102,12 @@ def test_missing_store_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
     assert "Error: There is no store at" in result.stderr
 
 
+def test_unknown_command_is_answered_with_the_nearest_of_all_commands() -> None:
+    result = CliRunner().invoke(cli, ["transition"])
+    assert result.exit_code == 2
+    assert "No such command 'transition'. Did you mean 'transitions'?" in result.stderr
+
+
 def test_wrong_usage_is_exit_code_2() -> None:
     result = CliRunner().invoke(cli, ["transitions", "--credit", "gea"])
     assert result.exit_code == 2

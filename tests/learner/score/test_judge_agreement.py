@@ -194,3 +194,10 @@ def test_an_unknown_name_lists_those_that_are_known(traces: "Traces") -> None:
     result = agreement(traces, "human")
     assert result.exit_code == 1
     assert "--labels 'human' names nothing in the store." in result.stderr
+
+
+def test_a_store_that_no_judge_has_scored_names_the_command_that_does(traces: "Traces") -> None:
+    traces.store()
+    result = agreement(traces, "human")
+    assert result.exit_code == 1
+    assert "Make some with: lightning-learn judge" in result.stderr

@@ -3,10 +3,10 @@
 import errno
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from otel_lightning.collector.alarms import REFUSE_AFTER_SECONDS
 from otel_lightning.collector.load.attribute_limits import Limits
@@ -19,6 +19,7 @@ from otel_lightning.collector.store.clients.reader_limits import NO_READER_LIMIT
 from otel_lightning.collector.terminal.quantities import parse_age, parse_size
 
 MIB = 1024 * 1024
+T = TypeVar("T")
 NONE = "none"
 FD = "fd://"
 TCP = {(family, socket.SOCK_STREAM) for family in (socket.AF_INET, socket.AF_INET6)}
@@ -176,8 +177,8 @@ def settings(store: Path, options: Mapping[str, Any]) -> Settings:
     """
     chosen = Settings(
         store,
-        None if options["grpc"] == NONE else Address.parse(options["grpc"]),
-        Address.parse(options["http"]),
+        None if options["grpc"] == NONE else _read(options, "grpc", Address.parse),
+        _read(options, "http", Address.parse),
         token=options["token"],
         tls=_tls(options["tls_cert"], options["tls_key"], options["tls_client_ca"]),
         insecure=options["insecure"],
@@ -185,10 +186,12 @@ def settings(store: Path, options: Mapping[str, Any]) -> Settings:
         max_body=options["max_body"] * MIB,
         memory_bytes=options["memory"],
         readers=ReaderLimits(
-            options["reader_seconds"], options["reader_rows"], parse_size(options["reader_memory"])
+            options["reader_seconds"],
+            options["reader_rows"],
+            _read(options, "reader_memory", parse_size),
         ),
         loader=_loader_settings(options),
-        refuse_after=parse_age(options["refuse_after"]),
+        refuse_after=_read(options, "refuse_after", parse_age),
         page=options["page"],
         page_sql=options["page_sql"],
     )
@@ -196,16 +199,23 @@ def settings(store: Path, options: Mapping[str, Any]) -> Settings:
     return chosen
 
 
+def _read(options: Mapping[str, Any], name: str, parse: Callable[[str], T]) -> T:
+    """Read the text of one option; an error names the option."""
+    try:
+        return parse(options[name])
+    except ValueError as error:
+        raise ValueError(f"--{name.replace('_', '-')}: {error}") from error
+
+
 def _loader_settings(options: Mapping[str, Any]) -> LoaderSettings:
-    retain, max_size = options["retain"], options["max_size"]
     return LoaderSettings(
-        parse_age(retain) if retain else None,
-        parse_size(max_size) if max_size else None,
+        _read(options, "retain", parse_age) if options["retain"] else None,
+        _read(options, "max_size", parse_size) if options["max_size"] else None,
         derive=not options["no_derive"],
         spans_at_once=options["spans_at_once"],
         workers=options["workers"],
         limits=Limits(options["max_value_length"], options["max_attributes"]),
-        max_lag_seconds=parse_age(options["max_lag"]),
+        max_lag_seconds=_read(options, "max_lag", parse_age),
     )
 
 

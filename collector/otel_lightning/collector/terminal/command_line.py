@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+from click.exceptions import NoSuchCommand
 
 PREFIX = "LIGHTNING_"
 SUMMARY_CHARACTERS = 200  # click's default of 45 truncates summaries; the formatter wraps them
@@ -74,6 +75,16 @@ class CommandGroup(click.Group):
                 parameter.show_envvar = True
         cmd.short_help = cmd.short_help or cmd.get_short_help_str(SUMMARY_CHARACTERS)
         super().add_command(cmd, name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; the error for an unknown one names the nearest, loaded or not."""
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:  # click looks only among the commands that are loaded
+            known = self.list_commands(ctx)
+            raise NoSuchCommand(error.command_name, possibilities=known, ctx=ctx) from None
 
 
 def option(name: str, *, command: str = "", **attributes: Any) -> Callable[[Command], Command]:

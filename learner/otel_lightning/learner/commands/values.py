@@ -47,7 +47,9 @@ class RangeOfRewards(click.ParamType[tuple[float, float]]):
         except ValueError:
             self.fail(f"'{value}' is not two numbers such as 0,1.", param, ctx)
         if not (low < high and math.isfinite(high - low)):
-            self.fail(f"'{value}' is no range: two finite numbers, the least first.", param, ctx)
+            self.fail(
+                f"'{value}' is no range. Give two finite numbers, the least first: 0,1", param, ctx
+            )
         return low, high
 
 
@@ -66,7 +68,11 @@ class Since(click.ParamType[datetime]):
                 time = datetime.fromisoformat(str(value))
             found = time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
         except (ValueError, OverflowError):  # no time, or one before the year 1
-            self.fail(f"'{value}' is no time such as 2026-11-01 or 7d (ago).", param, ctx)
+            self.fail(
+                f"'{value}' is no time. Give a date such as 2026-11-01, or an age such as 7d.",
+                param,
+                ctx,
+            )
         if not FIRST_YEAR <= found.year <= LAST_YEAR:
             self.fail(f"'{value}' is not in the years {FIRST_YEAR} to {LAST_YEAR}.", param, ctx)
         return found

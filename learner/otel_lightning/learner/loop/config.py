@@ -202,7 +202,7 @@ def read_config(path: Path) -> Config:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise DataError(f"There is no '{path}'. Write the loop's settings into it.") from error
+        raise DataError(f"There is no file '{path}'. Write the loop's settings into it.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"'{path}' is not TOML: {error}.") from error
     config: Config = _part(Config, {"name": path.stem, **tables}, str(path), "")

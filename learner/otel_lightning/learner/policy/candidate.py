@@ -63,7 +63,7 @@ def candidate(
     if version is not None:
         return _of_version(store, rows, versions, key, version)
     if flags is None:
-        raise DataError("Name what to evaluate: --flags FILE, --version VERSION or --arm ARM.")
+        raise DataError("Name what to evaluate: --flags FILE, --version VERSION or --arm VARIANT.")
     return _of_file(store, rows, key, flags)
 
 

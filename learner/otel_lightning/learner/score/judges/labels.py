@@ -107,12 +107,20 @@ def _last(ratings: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+FIRST = {
+    "--judge": "It has no scores of a judge yet. Make some with: lightning-learn judge",
+    "--labels": "It has no labels yet. Send some to /v1/feedback, or give a CSV file.",
+}
+"""What to do first where the store has nothing to choose from, by option."""
+
+
 def _chosen(rewards: pl.DataFrame, name: str, option: str) -> pl.DataFrame:
     # A source has a fingerprint at its end, so a user names it by its beginning.
     by_source = pl.col("source").str.starts_with(name).fill_null(value=False)
     is_spread = pl.col("name").str.ends_with(SPREAD)
     chosen = rewards.filter((pl.col("name") == name) | (by_source & ~is_spread))
     if chosen.is_empty():
-        known = ", ".join(sorted(set(rewards["name"]))) or "none"
-        raise DataError(f"{option} '{name}' names nothing in the store. Known: {known}.")
+        known = ", ".join(sorted(set(rewards["name"])))
+        next_step = f"Known: {known}." if known else FIRST[option]
+        raise DataError(f"{option} '{name}' names nothing in the store. {next_step}")
     return chosen
