@@ -98,7 +98,7 @@ def put_together(found: Reading) -> Derived:
     merged, ordered = _merged_calls(found, within)
     # Only a call with tool parts can have requested a tool or show a response.
     asking = [call for call in merged.calls if call.past.tools]
-    shown = tools.apart(found.tools, asking, nodes)
+    shown = tools.evidence(found.tools, asking, nodes)
     askers = tools.askers(shown, asking)
     named = rollouts.stated_ids(nodes, found.rollout_ids)
     talking = rollouts.stated_ids(nodes, conversations.of_rollouts(nodes, talks, within))

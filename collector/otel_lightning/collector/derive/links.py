@@ -78,5 +78,5 @@ def _of_tools(found: Reading) -> Iterator[tuple[str, str, str]]:
         for mark, is_asked in earlier_turns.marks(call):
             own, other = ("asks", "ran") if is_asked else ("ran", "asks")
             yield call.trace_id, f"{own}:{mark}", f"{other}:{mark}"
-    for mark, row in tools.apart(found.tools, calls, found.nodes):
+    for mark, row in tools.evidence(found.tools, calls, found.nodes):
         yield row.trace_id or "", f"ran:{mark}", f"asks:{mark}"

@@ -10,7 +10,7 @@ from tempfile import TemporaryFile
 from otel_lightning.collector.files.atomic import sync_open
 
 TRIED_BYTES = 64 * 1024
-"""As many as a request has, so that what is too little room for one is found out."""
+"""Size of a typical request: a disk with less room than that is full."""
 
 
 def write_error(folder: Path) -> OSError | None:

@@ -35,15 +35,15 @@ logger = logging.getLogger(__name__)
 LEAST_SPANS = 2_000
 """Fewer stale spans are derived in this process, also if workers run."""
 START_TIMES = 5
-"""The first worker is started when so many times `LEAST_SPANS` wait: its start takes a third of a
-CPU-second, which a short burst would not gain."""
+"""The first worker is started when `START_TIMES * LEAST_SPANS` spans wait. Its start takes a third
+of a CPU-second, more than it would save in a short burst."""
 SPANS_A_TRACE = 20
 """Assumed spans of a trace that was not looked at yet."""
 MOST_DEATHS = 3
 """Deaths of workers in a row, without a batch that was derived, that count as an error."""
 WAIT_SECONDS = 0.5
 IDLE_SECONDS = 60.0
-"""Time without need after which the workers are ended."""
+"""Time without a batch after which the workers are ended."""
 HELD = Sql("(FROM held)")
 """The traces and rollouts not to pick: those in flight, and those that wait."""
 

@@ -53,7 +53,7 @@ TYPES = {
     "judged_time": pa.timestamp("ns"),
     "arms": pa.list_(pa.string()),
 }
-"""The types of columns whose values do not tell them."""
+"""The types of columns that may hold only NULL or empty lists, from which no type follows."""
 
 
 class NewRows:

@@ -52,7 +52,7 @@ class _Reward(NamedTuple):
 
 
 def stored_kinds(store: Store) -> set[str]:
-    """Return of which kinds of signals the store has any: see `sql/stored_kinds.sql`.
+    """Return the kinds of signals that the store has: see `sql/stored_kinds.sql`.
 
     Most stores lack some of them, and to ask for that is cheaper than a search.
     """

@@ -337,8 +337,8 @@ class Store:
         """Return an object that runs the SELECTs of the page; the store must be served already."""
         if self._guard is None:
             raise RuntimeError("serve the store first")
-        apart = self._answers.apart if self._answers else None
-        return PageReads(self._connection, self._guard, apart)
+        processes = self._answers.processes if self._answers else None
+        return PageReads(self._connection, self._guard, processes)
 
     @property
     def client_watch(self) -> ClientWatch | None:

@@ -157,7 +157,7 @@ class SeenIds:
 
     @contextmanager
     def _reading(self, rows: int) -> Iterator[None]:
-        """Set `to_read` for the block that reads the ids of so many rows."""
+        """Set `to_read` to the number of rows whose ids the block reads, and to 0 after it."""
         self.to_read = rows
         try:
             yield

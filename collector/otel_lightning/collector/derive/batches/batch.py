@@ -16,7 +16,7 @@ from otel_lightning.collector.derive.batches import from_arrow, to_arrow
 from otel_lightning.collector.derive.batches.copied_rows import copied
 from otel_lightning.collector.derive.batches.large_traces import LARGE_SPANS, large
 from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
-from otel_lightning.collector.derive.batches.portions import Portioning, Portions, apart
+from otel_lightning.collector.derive.batches.portions import Portioning, Portions, split_by_size
 from otel_lightning.collector.derive.batches.rollout_sizes import Counts, Size, sizes
 from otel_lightning.collector.derive.batches.rows_by_trace import (
     Change,
@@ -104,7 +104,7 @@ class Batch:
         batches = list(spans)
         if not self._portioning.applies(sum(len(one) for one in batches)):
             return _table(self._read(batches, logs, are_picked=True))
-        small, long = apart(pa.Table.from_batches(batches), LARGE_SPANS)
+        small, long = split_by_size(pa.Table.from_batches(batches), LARGE_SPANS)
         tied = self._read_in_portions(small, logs, self._portioning)
         if len(long):
             of_long = logs.filter(pc.is_in(logs["trace_id"], value_set=pc.unique(long["trace_id"])))

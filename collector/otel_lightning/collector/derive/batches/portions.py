@@ -149,7 +149,7 @@ class Portions:
         return [one.counts for one in self._some]
 
 
-def apart(spans: pa.Table, size: int) -> tuple[pa.Table, pa.Table]:
+def split_by_size(spans: pa.Table, size: int) -> tuple[pa.Table, pa.Table]:
     """Return the spans of the traces with fewer spans than `size`, and those of all others."""
     codes = _codes(spans)
     is_small = (np.bincount(codes) < size)[codes]  # [spans]

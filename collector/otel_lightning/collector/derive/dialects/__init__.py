@@ -79,7 +79,7 @@ def read(span: Span) -> Row | None:
 
 
 def decision(_: Shape) -> Decision:
-    """Return what decides for the spans of one shape which function reads them, or None of them."""
+    """Return the decision, for spans of one shape, which function reads them."""
     return Decision(_reader)
 
 

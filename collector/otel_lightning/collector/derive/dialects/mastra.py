@@ -111,7 +111,7 @@ def _read_step(span: Span) -> LlmCall | None:
     named = json_text.as_object(_value(span, *MODEL))
     call.request_model = call.request_model or named.get("modelId")
     if not call.input_messages and not any(one["parts"] for one in call.output_messages or ()):
-        return None  # the call failed, of which the generation tells
+        return None  # the call failed; the span of the generation records that
     # Mastra makes up an id for a call that failed.
     call.response_id = call.response_id or span.attributes.get("id")
     call.response_model = call.response_model or span.attributes.get("modelId")
@@ -129,7 +129,7 @@ def _value(span: Span, *keys: str) -> Any:
 def _uncut(value: Any) -> Any:
     """Return a provider's request or response without the values that were cut."""
     if isinstance(value, dict):
-        # What is left of a schema of which a part was cut would be a different one.
+        # A schema that was cut is left out whole: without a part it would be another schema.
         kept = (
             (key, one) for key, one in value.items() if key != "parameters" or CUT not in str(one)
         )
@@ -143,7 +143,7 @@ def _answer(span: Span, kind: str) -> list[Message] | None:
         return None
     content = {"content": said.get("text"), "tool_calls": said.get("toolCalls")}
     if not any(content.values()):
-        return None  # nothing came: the call may have failed, of which an outer span tells
+        return None  # no answer: the call may have failed; then an outer span records that
     return messages.one_turn([{"role": "assistant", **content}])
 
 

@@ -37,7 +37,7 @@ OTHERS = frozenset(
 """Keys of another dialect. A span that has one of them was written by another instrumentation, and
 a processor only added OpenInference's keys; the other dialect's keys hold more."""
 NO_TOOLS = {"openinference.instrumentation.instructor"}
-"""The scopes of packages whose spans of tools are none: Instructor's are around model calls."""
+"""The scopes of packages whose tool spans record no tool: Instructor's are around model calls."""
 EVENT_OF = "metadata.path"
 """The key under which BeeAI names what an event belongs to."""
 DSPY_FINISH = "finish.__call__"

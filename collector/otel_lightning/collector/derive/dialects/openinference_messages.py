@@ -26,7 +26,7 @@ from otel_lightning.collector.derive.text.hosted_tools import ITEM
 PLAIN = {"role", "content", "tool_call_id"}
 """The keys of a message of plain text."""
 ASKING = {"role", "content", "tool_calls"}
-"""The keys of a message that has tool calls, and of which the text may be empty."""
+"""The keys of a message that has tool calls, and a text that may be empty."""
 TOOLS = "llm.tools."
 MOST_TOOLS = 64
 """Maximum number of cached lists of tools. When it is reached, the cache is cleared."""

@@ -18,8 +18,8 @@ from otel_lightning.collector.derive.span_tree import Nodes
 from otel_lightning.collector.derive.text import tool_values
 from otel_lightning.collector.derive.text.hosted_tools import CALL, RESPONSE
 from otel_lightning.collector.derive.text.packing import outputs
+from otel_lightning.collector.derive.text.tool_parts import Part
 
-Part = dict[str, Any]
 RUN_WITHIN_NS = 10_000_000_000
 """A tool span without a tool call id is attributed to a request only if it began within about this
 time (10 s) after the requesting call ended."""
@@ -109,7 +109,7 @@ def _mark(part: Mapping[str, Any], service: str | None, time: int) -> str:
     return f"{service} {time} {part.get('name')} {canonical(part.get('arguments')).decode()}"
 
 
-def apart(
+def evidence(
     executions: Iterable[ToolCall], calls: Iterable[LlmCall], nodes: Nodes
 ) -> list[tuple[str, ToolCall | LlmCall]]:
     """Find evidence that a tool ran for a call in another trace.

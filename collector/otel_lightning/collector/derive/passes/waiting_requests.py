@@ -8,8 +8,7 @@ from typing import Any
 
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 from otel_lightning.collector.derive.text.json_text import dumps
-
-Part = dict[str, Any]
+from otel_lightning.collector.derive.text.tool_parts import Part
 
 
 @dataclass(slots=True)

@@ -111,7 +111,10 @@ def _continued(sent: list[Message], memory: MessageMemory, *, lost_ids: bool) ->
 
 
 def _following(before: str | None, role: str, said: bytes) -> bytes:
-    """Return what a message adds to the hash of a history; a turn may be several messages."""
+    """Return the bytes that a message adds to the hash of a history.
+
+    Neighbouring messages of the assistant are one turn, so only the first adds its role.
+    """
     return said if role == before == ASSISTANT else HEADS[role] + said
 
 

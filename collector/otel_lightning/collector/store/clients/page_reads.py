@@ -29,16 +29,16 @@ class PageReads:
         self,
         connection: duckdb.DuckDBPyConnection,
         guard: ReadOnlyGuard,
-        apart: ReaderProcesses | None,
+        processes: ReaderProcesses | None,
     ) -> None:
         """Use a served store.
 
         Args:
             connection: A connection to it; each statement gets a cursor of its own.
             guard: Checks typed statements.
-            apart: Runs typed statements with unbounded memory; None runs them here.
+            processes: Run typed statements with unbounded memory; None runs them in this process.
         """
-        self._connection, self._guard, self._apart = connection, guard, apart
+        self._connection, self._guard, self._processes = connection, guard, processes
 
     def ask(
         self,
@@ -95,11 +95,11 @@ class PageReads:
         if reason := self._guard.refusal(select):
             raise StoreError(reason.replace("This token", "This page"))
         plain, bounded = self._guard.normalized(select)
-        if bounded or self._apart is None:
+        if bounded or self._processes is None:
             found = self.ask(f"FROM ({plain}) LIMIT {rows + 1}", {}, seconds, cancellation)
         else:
             try:
-                found = self._apart.run(plain, rows, seconds, cancellation)
+                found = self._processes.run(plain, rows, seconds, cancellation)
             except ReaderError as error:
                 raise StoreError(str(error).replace("this token", "this page")) from error
         if found.nbytes > ANSWER_BYTES:

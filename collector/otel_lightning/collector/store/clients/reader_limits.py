@@ -49,7 +49,7 @@ class LimitedReads:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, limits: ReaderLimits) -> None:
         self._connection, self._limits = connection, limits
-        self._apart: ReaderProcesses | None = None
+        self._processes: ReaderProcesses | None = None
         self._clients: ClientWatch | None = None
         self._numbers = itertools.count(1)
         connection.execute(f"ATTACH ':memory:' AS {ANSWERS}")
@@ -66,12 +66,12 @@ class LimitedReads:
         self._clients = ClientWatch(int(address.rpartition(":")[2]))
         self._clients.start()
         if self._limits.memory_bytes is not None:
-            self._apart = ReaderProcesses(Access(address, token, self._limits.memory_bytes))
+            self._processes = ReaderProcesses(Access(address, token, self._limits.memory_bytes))
 
     @property
-    def apart(self) -> ReaderProcesses | None:
+    def processes(self) -> ReaderProcesses | None:
         """The processes for statements with unbounded memory; None if memory is not limited."""
-        return self._apart
+        return self._processes
 
     @property
     def client_watch(self) -> ClientWatch | None:
@@ -80,8 +80,8 @@ class LimitedReads:
 
     def close(self) -> None:
         """Stop the reader processes, and watch no more clients."""
-        if self._apart:
-            self._apart.close()
+        if self._processes:
+            self._processes.close()
         if self._clients:
             self._clients.stop()
 
@@ -98,8 +98,8 @@ class LimitedReads:
         table = f"{ANSWERS}.main.answer_{next(self._numbers)}"
         try:
             with self._clients.watched(cancellation) if self._clients else nullcontext():
-                if self._apart and not bounded:
-                    self._run_apart(self._apart, select, table, cancellation)
+                if self._processes and not bounded:
+                    self._run_in_process(self._processes, select, table, cancellation)
                 else:
                     self._run(select, table, cancellation)
         except ReaderError as error:
@@ -129,10 +129,10 @@ class LimitedReads:
             return str(error)
         return None
 
-    def _run_apart(
-        self, apart: ReaderProcesses, select: str, table: str, cancellation: Cancellation
+    def _run_in_process(
+        self, processes: ReaderProcesses, select: str, table: str, cancellation: Cancellation
     ) -> None:
-        rows = apart.run(select, self._limits.rows, self._limits.seconds, cancellation)
+        rows = processes.run(select, self._limits.rows, self._limits.seconds, cancellation)
         cursor, name = self._connection.cursor(), table.replace(".", "_")
         cursor.register(name, rows)
         try:
