@@ -183,7 +183,7 @@ def test_what_no_worker_can_derive_is_one_alarm_that_lasts(
             # Each attempt begins without an error: a batch is sent to a worker. It fails later.
             eventually(lambda: alarms.refusal() is not None)
             assert caplog.text.count("Alarm 'deriving': ") == 1
-            assert caplog.text.count("Deriving failed; it is tried again") == 1
+            assert "Traceback" not in caplog.text  # the alarm has the store's own words
             loader.run_between_batches(
                 lambda own: own.execute("ALTER TABLE away RENAME TO trace_keys")
             )
