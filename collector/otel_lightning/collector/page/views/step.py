@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from otel_lightning.collector.page.advantage_terms import explain
 from otel_lightning.collector.page.conversation import parts
 from otel_lightning.collector.page.view_request import (
     NotFoundError,
@@ -11,7 +12,6 @@ from otel_lightning.collector.page.view_request import (
     address,
     segment,
 )
-from otel_lightning.collector.page.why import explain
 
 MOST_TEXT = 400_000
 MOST_PART = 100_000

@@ -45,7 +45,7 @@ class Part(NamedTuple):
         return result
 
 
-class Why(NamedTuple):
+class Explanation(NamedTuple):
     """How an advantage came about."""
 
     parts: list[Part]
@@ -58,7 +58,7 @@ class Why(NamedTuple):
         return math.isclose(self.total, self.advantage, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
 
 
-def explain(config: Mapping[str, Any], row: Mapping[str, Any]) -> Why | None:
+def explain(config: Mapping[str, Any], row: Mapping[str, Any]) -> Explanation | None:
     """Return the terms of a call's advantage.
 
     Args:
@@ -74,7 +74,7 @@ def explain(config: Mapping[str, Any], row: Mapping[str, Any]) -> Why | None:
         parts = _parts(config, row)
     except KeyError:
         return None
-    return Why(parts, sum(part.value for part in parts), row["advantage"])
+    return Explanation(parts, sum(part.value for part in parts), row["advantage"])
 
 
 def _parts(config: Mapping[str, Any], row: Mapping[str, Any]) -> list[Part]:

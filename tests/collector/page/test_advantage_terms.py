@@ -10,7 +10,7 @@ import pytest
 from support.desk_store import make_desk_store
 from support.page_source import DirectSource, Page
 
-from otel_lightning.collector.page.why import METHODS, explain
+from otel_lightning.collector.page.advantage_terms import METHODS, explain
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner import credit
 from otel_lightning.learner.credit import Options, Steps, advantages
