@@ -99,6 +99,11 @@ the span tells the requested model, its parameters are unknown, and a call that 
 with `OTEL_TRACES_SAMPLER=always_on` it sends all of them. Google ADK writes the reasoning of \
 models behind LiteLLM as text of the answer, and adds their reasoning tokens to output tokens that \
 have them already.
+- Splunk's packages for OpenAI and LangChain, and Traceloop for Mistral and Together, lose the \
+tool calls of an input (that for LangChain and Traceloop those of answers, too), so its `content` \
+is `truncated` where tools answered, and a conversation without an id falls apart into several \
+rollouts. Splunk's for LangChain calls every message the user's; Traceloop for Mistral writes no \
+inputs.
 - If both LangChain and the OpenAI client are instrumented in JavaScript, by OpenInference or \
 Traceloop, a call may be recorded twice without a shared id: OpenInference's streamed calls and \
 all of Traceloop's then have two rows. Instrument one of the two. LangChain for JavaScript adds \

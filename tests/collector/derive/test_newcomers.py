@@ -567,3 +567,34 @@ def test_the_name_of_a_span_that_lost_its_first_attributes_has_the_requested_mod
     assert only_call(span(later, name="chat m")).request_model == "m"
     assert only_call(span({**later, **BARE}, name="chat m")).request_model is None
     assert only_call(span(later, name="chat with m")).request_model is None
+
+
+CALL_ITEM = {
+    "type": "function_call",
+    "call_id": "c1",
+    "name": "sun",
+    "arguments": '{"city": "Rome"}',
+}
+
+
+@pytest.mark.parametrize("spell", [str, json.dumps])
+def test_tool_calls_that_a_package_wrote_into_the_text_of_an_answer_are_read(spell: Any) -> None:
+    """LangChain's content for the Responses API is a list of items."""
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
+    answer = said("assistant", spell([thought, CALL_ITEM])) | {"finish_reason": "stop"}
+    call = only_call(span(chat([QUESTION], answer)))
+    (answer,) = call.output_messages or []
+    assert [part["type"] for part in answer["parts"]] == ["reasoning", "tool_call"]
+    assert (answer["parts"][1]["id"], call.finish_reason) == ("c1", "tool_calls")
+
+
+def test_the_name_of_a_class_in_place_of_a_tool_call_is_no_text() -> None:
+    answer = {"role": "assistant", "parts": ["ToolCall"], "finish_reason": "tool_calls"}
+    call = only_call(span(chat([QUESTION], answer)))
+    assert [message["parts"] for message in call.output_messages or []] == [[]]
+
+
+def test_an_input_that_lost_the_tool_calls_before_their_responses_is_truncated() -> None:
+    lost = {"role": "assistant", "parts": [{"type": "text", "content": ""}]}
+    told = {"role": "tool", "parts": [{"type": "text", "content": "It shines."}]}
+    assert only_call(span(chat([QUESTION, lost, told], ANSWER))).content == "truncated"

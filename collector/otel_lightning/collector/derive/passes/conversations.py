@@ -158,12 +158,13 @@ def _holds_an_answer(call: LlmCall) -> bool:
 
 
 def _lacks_requests(call: LlmCall) -> bool:
-    """Tell whether tool responses come before any turn of the assistant in the input.
+    """Tell whether the first tool responses of the input follow no turn of the assistant.
 
-    Then only the provider has the tool calls that they answer.
+    Then only the provider has the tool calls that they answer; or the instrumentation lost them,
+    and the turn is empty.
     """
     for message in call.input_messages or ():  # calls with tool parts are never packed
-        if message["role"] == "assistant":
+        if message["role"] == "assistant" and message["parts"]:
             return False
         if message["role"] == "tool":
             return True

@@ -14,6 +14,8 @@ from otel_lightning.collector.derive.text.tool_parts import Part, response_part,
 
 ELIDED = "<elided>"
 """The placeholder in Google ADK's logs for content that must not be recorded."""
+LOST = "ToolCall"
+"""What Splunk's package for LangChain writes as a part in place of tool calls."""
 BLOCKS = '[{"type":"'
 """How a text begins into which a package wrote all blocks of a message."""
 _BODIES_OF_CALLS = ("function", "function_call", "functionCall", "toolRequest", "toolUse")
@@ -41,7 +43,7 @@ def content_parts(body: Any) -> list[Part]:
 def _block_parts(block: Any) -> list[Part]:
     """Return the parts of one content block: several only for a tool that the provider ran."""
     if not isinstance(block, dict):
-        return _known(text_part(block))
+        return [] if block == LOST else _known(text_part(block))
     kind = str(block.get("type") or _untyped(block))
     if (read := _PARTS.get(kind)) is not None:
         return _known(read(block))

@@ -28,7 +28,7 @@ from otel_lightning.collector.derive.text.tool_parts import (
     distinct_calls,
     response_part,
 )
-from otel_lightning.collector.derive.text.written_blocks import SPELLED, written_out
+from otel_lightning.collector.derive.text.written_blocks import CALLED, SPELLED, written_out
 
 SHORT = 8
 """Histories of at most this many messages do not share them with other histories: to look for a
@@ -275,7 +275,7 @@ def plain_message(role: str, text: str, call_id: object = None) -> Message | Non
     if told is None or text in _NO_TEXT:
         return None
     # This may be a tool call that was written as text; see `written_out`.
-    if told == "assistant" and '"function_call"' in text:
+    if told == "assistant" and CALLED in text:
         return None
     return {"role": told, "parts": [{"type": "text", "content": text}]}
 
@@ -317,7 +317,7 @@ def _is_plain_text(part: Any) -> bool:
     # `BLOCKS` has ten characters, and so has each other text in `_ODD_TEXT` but the empty one.
     if type(text) is not str or text[:10] in _ODD_TEXT or text[:1] == "{":
         return False
-    return '"function_call"' not in text
+    return CALLED not in text
 
 
 def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:

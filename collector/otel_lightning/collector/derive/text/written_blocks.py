@@ -1,10 +1,12 @@
 """Blocks of an answer that a package wrote into a text, in JSON or as Python spells them."""
 
 from otel_lightning.collector.derive.text import spelled_objects
-from otel_lightning.collector.derive.text.content_blocks import content_parts, read_call
-from otel_lightning.collector.derive.text.json_text import parse
+from otel_lightning.collector.derive.text.content_blocks import content_parts
+from otel_lightning.collector.derive.text.json_text import parse, parse_literal
 from otel_lightning.collector.derive.text.tool_parts import Part
 
+CALLED = "function_call"
+"""The type of an item of the Responses API that calls a tool."""
 SPELLED = ("ThinkingBlock(", "TextBlock(", "ToolUseBlock(")
 """How the `repr()` of a block begins; see `written_out`."""
 _BLOCK_KEYS = {"thinking": "thinking", "text": "text", "tool_use": "input"}
@@ -14,16 +16,17 @@ _BLOCK_KEYS = {"thinking": "thinking", "text": "text", "tool_use": "input"}
 def written_out(part: Part) -> list[Part]:
     """Return the parts of a block that a package wrote into a text, not knowing its type.
 
-    It is an item of the Responses API in JSON, or one of Anthropic's blocks in JSON or as Python
-    spells it.
+    It is one or more items of the Responses API, or one of Anthropic's blocks, in JSON or as Python
+    spells them.
     """
     text = part.get("content")
     if part["type"] != "text" or not isinstance(text, str):
         return [part]
-    if '"function_call"' in text:
-        item = parse(text)
-        if isinstance(item, dict) and item.get("type") == "function_call":
-            return [read_call(item)]
+    if CALLED in text and text[:1] in "[{":
+        items = parse_literal(text)
+        listed = items if isinstance(items, list) else [items]
+        if all(isinstance(item, dict) and item.get("type") for item in listed):
+            return content_parts(listed)
     block = spelled_objects.parse(text) if text.startswith(SPELLED) else None
     if text.startswith('{"reasoningContent": {'):  # of Bedrock's, in Traceloop
         return content_parts([parse(text) or {"type": "text", "text": text}])
