@@ -1,13 +1,13 @@
 """Results that LangChain serialised, which several tracers record as they are.
 
-This is no dialect: the dialects `langsmith` and `openinference` read their spans with it.
+This is no dialect: the dialects `langsmith`, `mlflow` and `openinference` read their spans with it.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from otel_lightning.collector.derive.rows import Message
-from otel_lightning.collector.derive.text import messages
+from otel_lightning.collector.derive.rows import LlmCall, Message
+from otel_lightning.collector.derive.text import messages, payloads
 from otel_lightning.collector.derive.text.payloads import details
 
 RUNS = ("run-", "lc_run-")
@@ -17,6 +17,15 @@ RUNS = ("run-", "lc_run-")
 def metadata(result: Any) -> Mapping[str, Any]:
     """Return the response metadata in a result that LangChain serialised; {} if there is none."""
     return next(map(_metadata, _generations(result)), {})
+
+
+def fill(call: LlmCall, result: Any) -> None:
+    """Set the unknown fields that a result's metadata has: usage, finish reason, id and model."""
+    told = metadata(result)
+    payloads.fill_usage(call, payloads.usage(told.get("usage_metadata")))
+    call.finish_reason = call.finish_reason or messages.finish_reason(told.get("finish_reason"))
+    call.response_id = call.response_id or told.get("id")
+    call.response_model = call.response_model or told.get("model_name")
 
 
 def choices(result: Any) -> list[Message]:
@@ -40,7 +49,8 @@ def _metadata(generation: Mapping[str, Any]) -> Mapping[str, Any]:
 
     The places differ between Python and JavaScript. An id that LangChain made up becomes None.
     """
-    message = details(details(generation, "message"), "kwargs")
+    message = details(generation, "message")
+    message = details(message, "kwargs") or message
     found = {**details(generation, "generation_info", "generationInfo"), **message}
     found |= {**details(message, "additional_kwargs"), **details(message, "response_metadata")}
     # Anthropic's names of these two fields, and those of the Responses API.

@@ -1,10 +1,12 @@
 """MLflow: every attribute is JSON; the inputs and outputs of a call are the provider's payloads."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.dialects import langchain_results
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, payloads, stream_chunks, tool_values
@@ -23,6 +25,10 @@ COUNTS = (
 RETRIEVALS = {"RETRIEVER": "retriever", "RERANKER": "reranker"}
 CHUNKS = "mlflow.chunk.item."
 """How the names of the events begin that hold the chunks of a stream; their number follows."""
+PIECE = "new_token"
+"""The event of a piece of a stream of LangChain."""
+STATED = re.compile(r'"(finish_reason|stop_reason|model_name)":|"id": "resp_')
+"""What stands in a piece that states the finish reason, the model or the response id."""
 OBJECT = re.compile(r"<[\w.]+ .*>", re.DOTALL)
 """The `repr()` of a Python object that is not data, such as a stream."""
 
@@ -65,8 +71,14 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     if isinstance(answer, list):
         answer = {**whole, "output": answer}
     response = without_made_up_id(answer)
-    if not payloads.fill_from_response(call, response) and isinstance(answer, str):
-        call.output_messages = None if OBJECT.fullmatch(answer) else payloads.answer(answer)
+    if not payloads.fill_from_response(call, response):
+        if isinstance(answer, str) and not OBJECT.fullmatch(answer):
+            call.output_messages = payloads.answer(answer)
+        # MLflow leaves LangChain's results as they are where it does not know their blocks.
+        call.output_messages = call.output_messages or langchain_results.choices(answer) or None
+        langchain_results.fill(call, answer)
+    for piece in _ends(span):
+        langchain_results.fill(call, piece)
     told = _value(span, "mlflow.llm.model")
     call.request_model = call.request_model or told
     offered = tool_values.flat_tools(_value(span, "mlflow.chat.tools"))
@@ -93,6 +105,17 @@ def _streamed(span: Span) -> dict[str, Any] | None:
     }
     texts = [values.get(f"{CHUNKS}{number}") for number in range(len(values))]
     return stream_chunks.response(map(json_text.parse, texts)) if texts else None
+
+
+def _ends(span: Span) -> Iterator[dict[str, Any]]:
+    """Yield the pieces of LangChain's stream that state how it ended, in the form of its results.
+
+    MLflow's own response lacks the finish reason, the model and the id.
+    """
+    for event in span.events:
+        if event.name == PIECE and STATED.search(event.attributes.get("chunk", "")):
+            chunk = json_text.as_object(json_text.parse(event.attributes["chunk"]))
+            yield {"generations": [[chunk.get("kwargs")]]}
 
 
 def _spread(span: Span) -> dict[str, Any]:

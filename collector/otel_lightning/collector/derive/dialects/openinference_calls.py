@@ -308,11 +308,8 @@ def _fill_metadata(call: LlmCall, payload: Any) -> None:
     """Set usage, finish reason, id and model from a framework's own form of the response."""
     if not isinstance(payload, dict):
         return
-    metadata = langchain_results.metadata(payload)
-    payloads.fill_usage(call, payloads.usage(metadata.get("usage_metadata")))
-    call.finish_reason = call.finish_reason or messages.finish_reason(metadata.get("finish_reason"))
-    call.response_id = call.response_id or metadata.get("id")
-    call.response_model = metadata.get("model_name") or payload.get("model")
+    langchain_results.fill(call, payload)
+    call.response_model = call.response_model or payload.get("model")
     payloads.fill_usage(call, payloads.usage(payload.get("usage")))
     call.finish_reason = call.finish_reason or messages.finish_reason(payload.get("finish_reason"))
 
