@@ -104,6 +104,10 @@ tool calls of an input (that for LangChain and Traceloop those of answers, too),
 is `truncated` where tools answered, and a conversation without an id falls apart into several \
 rollouts. Splunk's for LangChain calls every message the user's; Traceloop for Mistral writes no \
 inputs.
+- OpenLIT for Python leaves messages without text out of an input, and with them what the model \
+asked its tools for. Below one span the calls before tell it; in an agent without any span around \
+its calls nothing does, so their `content` is `truncated`. OpenLIT loses the tool calls and \
+results in the input of Responses, too.
 - If both LangChain and the OpenAI client are instrumented in JavaScript, by OpenInference or \
 Traceloop, a call may be recorded twice without a shared id: OpenInference's streamed calls and \
 all of Traceloop's then have two rows. Instrument one of the two. LangChain for JavaScript adds \

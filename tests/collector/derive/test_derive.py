@@ -37,6 +37,18 @@ def test_nested_spans_with_equal_output_are_one_call_placed_by_the_inner() -> No
     assert call.merged_span_ids == ["outer"]
 
 
+def test_nested_spans_that_name_the_same_tool_call_are_one_call() -> None:
+    """OpenLIT records one of the parallel tool calls of Responses."""
+    two = [asked("c1", "sun", {}), asked("c2", "rain", {})]
+    both = {"role": "assistant", "parts": [part for one in two for part in one["parts"]]}
+    outer = span(chat([QUESTION], both), id="outer", at=0, ends=9)
+    inner = span(chat([QUESTION], two[1], response("r1")), id="inner", parent="outer", at=2)
+    (call,) = derive([outer, inner], []).llm_calls
+    assert call.response_id == "r1"
+    (answer,) = call.output_messages or []
+    assert [part["id"] for part in answer["parts"]] == ["c1", "c2"]
+
+
 def test_a_span_above_several_calls_sums_them_up_and_is_an_agent_run() -> None:
     outer = span(chat([QUESTION], ANSWER), id="outer", ends=9)
     inner = [

@@ -598,3 +598,18 @@ def test_an_input_that_lost_the_tool_calls_before_their_responses_is_truncated()
     lost = {"role": "assistant", "parts": [{"type": "text", "content": ""}]}
     told = {"role": "tool", "parts": [{"type": "text", "content": "It shines."}]}
     assert only_call(span(chat([QUESTION, lost, told], ANSWER))).content == "truncated"
+
+
+def test_a_tool_call_whose_item_is_spelled_inside_its_part_is_read() -> None:
+    """OpenLIT writes LangChain's blocks so."""
+    asking = {"role": "assistant", "parts": [{"type": "function_call", "content": str(CALL_ITEM)}]}
+    call = only_call(span(chat([QUESTION, asking, answered("c1", "It shines.")], ANSWER)))
+    (part,) = (call.input_messages or [])[1]["parts"]
+    assert (part["id"], part["name"], part["arguments"]) == ("c1", "sun", {"city": "Rome"})
+
+
+def test_reasoning_under_a_key_of_its_own_comes_before_the_answer() -> None:
+    """OpenLIT's messages lack it."""
+    given = {**chat([QUESTION], ANSWER), "gen_ai.content.reasoning": "Hm."}
+    (answer,) = only_call(span(given)).output_messages or []
+    assert answer["parts"] == [{"type": "reasoning", "content": "Hm."}, *ANSWER["parts"]]

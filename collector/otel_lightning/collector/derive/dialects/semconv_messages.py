@@ -21,7 +21,9 @@ OTHER_OUTPUTS = ("output", "output.value", "gen_ai.completion")
 Spring AI and LangChain4j in Quarkus."""
 STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
 OLD_ROLE = "gen_ai.prompt.0.role"
-BESIDE = (SYSTEM, EVENTS, OLD_ROLE, *STREAMED)
+REASONED = "gen_ai.content.reasoning"
+"""OpenLIT's key of an answer's reasoning, which its messages lack."""
+BESIDE = (SYSTEM, EVENTS, OLD_ROLE, REASONED, *STREAMED)
 """Keys that say more of the messages than `INPUT` and `OUTPUT` do."""
 _MESSAGE = {"role", "parts", "tool_calls"}
 """Keys of which a message has one at least."""
@@ -97,7 +99,11 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     if system is not None:
         turns = messages.with_system(messages.system_parts(system), turns, memory)
     call.input_messages = turns or None
-    call.output_messages = _choices(outputs or [], reasons) or None
+    choices = _choices(outputs or [], reasons)
+    if choices and (thought := attributes.get(REASONED)):
+        reasoning = {"type": "reasoning", "content": thought}
+        choices[0] = {**choices[0], "parts": [reasoning, *choices[0]["parts"]]}
+    call.output_messages = choices or None
     cut = cut_input or cut_output or json_text.is_cut(system)
     return cut or (plan.is_streamed and _is_abandoned(attributes, outputs or []))
 

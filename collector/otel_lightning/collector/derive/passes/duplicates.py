@@ -145,7 +145,14 @@ def _same_output(outer: LlmCall, inner: LlmCall) -> bool:
     """Tell whether two nested calls have the same answer, as far as both recorded one."""
     if outer.response_id and inner.response_id:
         return outer.response_id == inner.response_id
+    if _asked(outer) & _asked(inner):  # OpenLIT records one of the parallel tool calls of Responses
+        return True
     return _agree(outer, inner) and not _counted_otherwise(outer, inner)
+
+
+def _asked(call: LlmCall) -> set[str]:
+    parts = tool_parts.parts_of(outputs(call), "tool_call")
+    return {part["id"] for part in parts if part.get("id")}
 
 
 def _counted_otherwise(one: LlmCall, other: LlmCall) -> bool:
@@ -372,12 +379,12 @@ def _home(layers: Sequence[LlmCall]) -> LlmCall:
     return next(layer for layer in layers if layer.trace_id == home)
 
 
-def _richness(call: LlmCall) -> tuple[int, bool]:
+def _richness(call: LlmCall) -> tuple[int, int, bool]:
     parts = [part for message in call.output_messages or [] for part in message["parts"]]
     spelled = all("arguments_raw" in part for part in parts if part["type"] == "tool_call")
     # The smallest is the richest. Of equals, the record with the arguments as the model wrote them
     # wins: token ids can be compared with these only.
-    return CONTENT_RANK[call.content], not spelled
+    return CONTENT_RANK[call.content], -len(_asked(call)), not spelled
 
 
 def _first(layers: Iterable[LlmCall], name: str) -> Any:

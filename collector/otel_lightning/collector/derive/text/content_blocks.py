@@ -106,6 +106,13 @@ def read_call(block: Mapping[str, Any]) -> Part:
     return tool_call_part(call_id, name, None)
 
 
+def _read_spelled_call(block: Mapping[str, Any]) -> Part:
+    """Return the tool call in an item of a response; OpenLIT spells the item in a `content`."""
+    spelled = block.get("content")
+    item = parse_literal(spelled) if isinstance(spelled, str) and "name" not in block else None
+    return read_call(item if isinstance(item, dict) else block)
+
+
 def _inside(block: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     """Return the object under the first of these keys, or the block itself if there is none."""
     return next((block[key] for key in keys if isinstance(block.get(key), dict)), block)
@@ -127,7 +134,8 @@ _PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
     "reasoningContent": _read_bedrock_reasoning,
     # The conventions, Anthropic and Vercel's AI SDK; then OpenAI; then Gemini, Genkit and Bedrock.
     **dict.fromkeys(("tool_call", "tool_use", "tool-call"), read_call),
-    **dict.fromkeys(("function", "function_call"), read_call),
+    "function": read_call,
+    "function_call": _read_spelled_call,
     **dict.fromkeys(("functionCall", "toolRequest", "toolUse"), read_call),
     **dict.fromkeys(("tool_call_response", "tool_result", "tool-result"), read_response),
     **dict.fromkeys(("function_response", "functionResponse"), read_response),
