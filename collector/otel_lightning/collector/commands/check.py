@@ -61,4 +61,4 @@ def doctor(store: Path) -> None:
         click.echo(f"    remedy   {one.remedy}")
     if found:
         raise SystemExit(1)
-    click.echo("Nothing was found that hurts learning.")
+    click.echo("Nothing was found that harms learning.")
