@@ -44,7 +44,7 @@ def size_new(store: Store, held: Sql | Sequence[str]) -> None:
     """
     unsized = statement(__package__, "unsized", held=held, most=MOST_TRACES + 1)
     if traces := store.column(unsized):
-        sorted_copy.forget(store, is_used_up=False)  # it was made before these spans came
+        sorted_copy.forget_outdated(store)
         received = recent_traces(store).received_since(traces)
         store.execute(statement(__package__, "size", held=held, received=received))
 

@@ -134,7 +134,7 @@ def _refresh_traces(
     trial_schemas: Mapping[str, pa.Schema] | None = None,
 ) -> int:
     if not store.column("SELECT 1 FROM stale WHERE kind = 'trace' LIMIT 1"):
-        sorted_copy.forget(store, is_used_up=True)
+        sorted_copy.forget(store)
         return 0
     began = backoff.clock()
     with store.transaction():

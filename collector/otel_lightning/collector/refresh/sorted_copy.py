@@ -73,16 +73,20 @@ def source(store: Store, spans_at_once: int, received: Sql) -> str:
     return "gathered"
 
 
-def forget(store: Store, *, is_used_up: bool) -> None:
-    """Drop the copy.
+def forget(store: Store) -> None:
+    """Drop the copy of a direct store, because nothing is left to derive."""
+    _drop(store, _USES.setdefault(store, _Uses()))
 
-    Args:
-        store: A direct store.
-        is_used_up: Whether nothing is left to derive; otherwise new spans are missing in the copy.
-    """
+
+def forget_outdated(store: Store) -> None:
+    """Drop the copy of a direct store, because spans have come that it lacks."""
     uses = _USES.setdefault(store, _Uses())
-    if not is_used_up and 0 < uses.served < LEAST_SERVED:
+    if 0 < uses.served < LEAST_SERVED:
         uses.rests = AT_ONCE
+    _drop(store, uses)
+
+
+def _drop(store: Store, uses: _Uses) -> None:
     uses.served = 0
     if uses.has_table:
         store.execute("DROP TABLE IF EXISTS temp.gathered")
