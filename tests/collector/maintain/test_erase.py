@@ -150,6 +150,19 @@ def test_what_is_erased_is_in_no_table_and_no_byte(
 
 
 @pytest.mark.parametrize("served", [False, True])
+def test_a_store_whose_name_has_a_line_break_and_quotes_forgets(
+    tmp_path: Path, *, served: bool
+) -> None:
+    path = tmp_path / """a\nb'c"d%#.duckdb"""
+    with open_store(path) as store:
+        load(store, [Request("traces", 1, call(1))], dead_letters=dead_letters(path))
+        derive_all(store, path)
+    with running(path) if served else nullcontext():
+        assert erase_anyhow(path, Selection(traces=[TRACES[0].hex()])).traces == 1
+    assert SECRET not in path.read_bytes()
+
+
+@pytest.mark.parametrize("served", [False, True])
 def test_what_load_could_not_store_is_erased_too(tmp_path: Path, *, served: bool) -> None:
     path, files = tmp_path / "t.duckdb", tmp_path / "files"
     files.mkdir()

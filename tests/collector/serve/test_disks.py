@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen
 
@@ -111,6 +111,39 @@ def test_a_disk_of_the_store_alone_that_stops_leaves_what_is_acknowledged_on_the
     store.with_name("t.duckdb.server").unlink(missing_ok=True)
     with running(store):
         eventually(lambda: {"before", "waits"} <= names(store))
+
+
+def test_a_full_disk_of_the_store_alone_passes_without_loss(
+    disks: Callable[..., Disk], tmp_path: Path
+) -> None:
+    disk = disks("disk")
+    store, spool = disk.folder / "t.duckdb", tmp_path / "spool"
+    spool.mkdir()
+    store.with_name("t.duckdb.spool").symlink_to(spool)
+    with logged(store, tmp_path / "log") as (process, http):
+        assert status(http, "before") == 200
+        eventually(lambda: names(store) == {"before"})
+        full = disk.fill()
+        # A checkpoint is due after some seconds, too: on a full disk it makes DuckDB give up.
+        eventually(lambda: metric(http, STORING) == 1)
+        assert f"the store cannot use '{disk.folder}' (No space left on device)" in check(store)
+        full.unlink()
+        assert process.wait(60) == 1
+    store.with_name("t.duckdb.server").unlink(missing_ok=True)
+    with running(store) as ingester:
+        assert status(ingester.http, "after") == 200
+        eventually(lambda: names(store) == {"before", "after"})
+
+
+def test_a_disk_without_inodes_is_told_as_that(disks: Callable[..., Disk]) -> None:
+    disk = disks("disk", inodes=32)
+    store = disk.folder / "t.duckdb"
+    with running(store):
+        pass
+    with suppress(OSError):
+        for number in range(100):
+            (disk.folder / f"{number}").touch()
+    assert "no inode for another file: delete files there" in check(store)
 
 
 def test_check_finds_a_disk_that_takes_no_writes_while_nothing_runs(

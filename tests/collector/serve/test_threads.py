@@ -106,6 +106,7 @@ def test_a_grpc_server_that_takes_no_more_requests_ends_the_process(tmp_path: Pa
         command = broken_command("grpc._server._handle_call", "no_thread", store)
         with background(*command, stderr=stderr, stdout=stdout) as process:
             written_by(process, tmp_path / "t.server")
+            eventually(lambda: "gRPC at" in told.read_text())
             (address,) = re.findall(r"gRPC at (\S+)", told.read_text())
             with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError):
                 channel.unary_unary(TRACES)(trace_request("one").SerializeToString(), timeout=60)

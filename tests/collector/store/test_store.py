@@ -306,6 +306,24 @@ def test_a_full_disk_is_not_called_a_damaged_file(tmp_path: Path) -> None:
     assert "backup" not in why
 
 
+@pytest.mark.parametrize("name", [":memory:", "md:x", "sqlite:x"])
+def test_a_name_that_means_something_to_duckdb_is_a_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store(name) as store:
+        store.insert("runs", pa.table({"run_id": ["a"]}))
+    assert (tmp_path / name).exists()
+    with open_store(name, read_only=True) as store:
+        assert store.column("SELECT run_id FROM runs") == ["a"]
+
+
+def test_a_question_mark_in_a_path_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="has a question mark"):
+        open_store(tmp_path / "a?b.duckdb")
+    assert not list(tmp_path.iterdir())
+
+
 MODES = """
 import os, pathlib, sys
 import pyarrow as pa

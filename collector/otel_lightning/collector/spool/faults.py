@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from otel_lightning.collector.files.atomic import sync
@@ -15,6 +16,7 @@ logger = logging.getLogger(__name__)
 ELSEWHERE = "Another file is in the place of the spool's folder: move it away."
 READ_ONLY = "Its file system is read-only: mount it for writing."
 FULL = "Make room on its disk."
+NO_INODES = "Its disk has no inode for another file: delete files there (df -i)."
 REFUSED = "Let the user that runs lightning-ingest read and write there."
 GONE = "Move its folder back, or mount its disk; or restart lightning-ingest to begin anew."
 DESCRIPTORS = "Raise the limit of open files, for example with: ulimit -n 4096."
@@ -43,8 +45,17 @@ def fault(path: Path, error: OSError, user: str = "the spool") -> str:
         user: What needs the file.
     """
     remedy = REMEDIES.get(error.errno or 0, OTHER)
+    if error.errno == errno.ENOSPC and _has_no_inodes(path):
+        remedy = NO_INODES
     reason = error.strerror or str(error)
     return f"{user} cannot use '{error.filename or path}' ({reason}). {remedy}"
+
+
+def _has_no_inodes(path: Path) -> bool:
+    with suppress(OSError):
+        found = os.statvfs(path if path.exists() else path.parent)
+        return found.f_files > 0 and found.f_favail == 0  # some file systems do not count them
+    return False
 
 
 def folder_fault(folder: Path) -> str | None:

@@ -145,6 +145,13 @@ def open_file(path: Path, *, read_only: bool, to_serve: bool = False) -> Store:
     Raises:
         StoreError: If it is not a DuckDB file, is damaged, or is locked by another process.
     """
+    # DuckDB takes `:memory:` and a word before a colon for no file, but not in a whole path.
+    path = path.absolute()
+    if "?" in str(path):
+        raise StoreError(
+            f"'{path}' has a question mark, with which DuckDB takes another name for its log. "
+            "Rename the file or the folder, or choose another store with --store."
+        )
     _check_kind(path)
     try:
         if read_only:

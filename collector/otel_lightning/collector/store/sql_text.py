@@ -9,6 +9,7 @@ from typing import TypeAlias
 from otel_lightning.collector.store.errors import StoreError, as_store_error
 
 PLACEHOLDER = re.compile(r"\$([a-z_]+)\b")
+COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 """A parameter such as `$table`. JSON paths such as `'$.key'` and `'$[0]'` do not match."""
 
 
@@ -106,4 +107,6 @@ def statement(package: str, name: str, **values: Value) -> str:
 
 @cache
 def _text(package: str, name: str) -> str:
-    return (resources.files(package) / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+    text = (resources.files(package) / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+    # A comment may name parameters; a value with a line break would end it.
+    return COMMENT.sub("", text)
