@@ -119,7 +119,9 @@ several choices. Ax writes no content. Qwen Code \
 asks for tools only usage and `STOP`, so its finish reason is not known. Strands for TypeScript \
 writes an answer that was cut off at its token limit as an error, names no tool definitions, and \
 leaves Anthropic's cached tokens out of the input tokens, which the record of Anthropic's own SDK \
-beside it has. LangWatch's SDK for JavaScript writes what its user sets.
+beside it has. LangWatch's SDK for JavaScript writes what its user sets. EDOT for Node.js (with \
+`OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true`) writes no tool definitions, and says \
+`stop` of a response that was cut off. Sentry 11 exports none of its spans by OTLP; Sentry 10 does.
 - A dialect that is not listed but follows OpenTelemetry's GenAI conventions is read as `semconv`.
 - Spans of a vendor's own, with a type, an input and an output under one prefix, are read as \
 `observed`, whatever the prefix.

@@ -422,7 +422,7 @@ def _all_attributes(span: Span) -> Attributes:
         return span.attributes
     merged: dict[str, str] = {}
     # Later ones replace earlier ones: the span's own attributes count most.
-    for attributes in (*logs, *events, span.attributes):
+    for attributes in (*semconv_messages.with_whole_output(logs), *events, span.attributes):
         merged.update(attributes)
     return merged
 

@@ -11,6 +11,7 @@ from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.rows import Attributes, Log, Span
 from otel_lightning.collector.derive.text import json_text, payloads
 
+_Record = tuple[Log, dict[str, Any]]
 CHOICE = "gen_ai.choice"
 COUNTED = "gen_ai.usage"
 """The event that has Ax's token counts."""
@@ -48,32 +49,73 @@ def records(span: Span) -> Iterator[tuple[str, Any]]:
     )
 
 
-def _in_order(records: Iterable[tuple[Log, dict[str, Any]]]) -> Iterator[tuple[str, Any]]:
+def _in_order(records: Iterable[_Record]) -> Iterator[tuple[str, Any]]:
     """Yield the messages of log records in time order, because delivery may have reordered them.
 
-    JavaScript's clock gives many records the same time. Then the order of roles decides, and among
-    tool responses and choices their number. Records that are still equal (two turns of one user
-    within a millisecond) keep the order in which they were received.
+    JavaScript's clock gives many records the same time. Then the order in which they were received
+    decides, if a conversation can have it; otherwise that of roles, and among tool responses and
+    choices their number.
     """
-    known = list(records)
-    asked = [
-        str(call.get("id"))
-        for _, said in known
-        if isinstance(calls := said.get("tool_calls"), list)
-        for call in calls
-        if isinstance(call, dict)
-    ]
+    known = sorted(records, key=_time)
+    if not _is_conversation([(log.event_name or "", said) for log, said in known]):
+        known = _by_role(known)
+    yield from ((log.event_name or "", said) for log, said in known)
+
+
+def _time(record: _Record) -> tuple[int, int]:
+    return record[0].time_ns or 0, record[0].observed_ns or 0
+
+
+def _is_conversation(told: list[tuple[str, dict[str, Any]]]) -> bool:
+    """Tell whether messages are in an order that a conversation can have.
+
+    The system speaks first, then the user. Tool calls are answered at once, and choices come last,
+    in the order of their numbers.
+    """
+    last, choice, waiting = "gen_ai.system.message", -1, set[str]()
+    for name, said in told:
+        if name == CHOICE:
+            last, index = name, said.get("index")
+            if isinstance(index, int) and index < choice:
+                return False
+            choice = index if isinstance(index, int) else choice
+            continue
+        begins = last == "gen_ai.system.message"
+        answers = name == "gen_ai.tool.message"
+        allowed = begins or name != "gen_ai.system.message"
+        if last == CHOICE or not allowed or (waiting and not answers):
+            return False
+        if begins and name == "gen_ai.assistant.message":
+            return False
+        if answers and str(said.get("id")) not in waiting:
+            return False
+        waiting.discard(str(said.get("id")))
+        if name == "gen_ai.assistant.message":
+            waiting = set(_asked(said))
+        last = name
+    return True
+
+
+def _asked(said: Mapping[str, Any]) -> list[str]:
+    """Return the ids of the tool calls in a message."""
+    calls = said.get("tool_calls")
+    known = calls if isinstance(calls, list) else ()
+    return [str(call.get("id")) for call in known if isinstance(call, dict)]
+
+
+def _by_role(known: list[_Record]) -> list[_Record]:
+    asked = [call_id for _, said in known for call_id in _asked(said)]
     # Reversed, so that of several tool calls with one id the first counts.
     asks = {call_id: position for position, call_id in reversed(list(enumerate(asked)))}
     ranks = list(MESSAGE_EVENTS)
 
-    def place(record: tuple[Log, dict[str, Any]]) -> tuple[int, ...]:
+    def place(record: _Record) -> tuple[int, ...]:
         log, said = record
         number = said.get("index") if log.event_name == CHOICE else asks.get(str(said.get("id")))
-        at = log.time_ns or 0, log.observed_ns or 0, ranks.index(log.event_name or "")
-        return (*at, number if isinstance(number, int) else -1)
+        rank = ranks.index(log.event_name or "")
+        return (*_time(record), rank, number if isinstance(number, int) else -1)
 
-    yield from ((log.event_name or "", said) for log, said in sorted(known, key=place))
+    return sorted(known, key=place)
 
 
 def _event_message(name: str, attributes: Attributes) -> dict[str, Any]:

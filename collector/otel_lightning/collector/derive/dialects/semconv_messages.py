@@ -213,6 +213,18 @@ def _sent_items(history: list[Any]) -> list[Any]:
     return items if known and items else history
 
 
+def with_whole_output(logs: list[Attributes]) -> list[Attributes]:
+    """Add the output of all details records, if several have one.
+
+    EDOT for Node.js writes a record for each item of a streamed response.
+    """
+    told = dict.fromkeys(log[OUTPUT] for log in logs if OUTPUT in log)
+    found = [json_text.parse(one) for one in told] if len(told) > 1 else []
+    if not found or not all(isinstance(one, list) for one in found):
+        return logs
+    return [*logs, {OUTPUT: json_text.dumps([one for some in found for one in some]).decode()}]
+
+
 def _choices(outputs: list[Any], reasons: int) -> list[Message]:
     """Return one message per choice; messages that share one finish reason are one turn."""
     # The Responses API answers with one item per tool call: several messages, one finish reason.
