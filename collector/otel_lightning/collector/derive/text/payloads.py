@@ -223,9 +223,16 @@ def _answer_message(item: Any) -> Payload:
     if not isinstance(item, dict):
         return {"role": "assistant", "content": item}
     inner = details(item, "message") or item
+    if _is_bare(inner):
+        inner = {"content": inner["text"], **inner}
     reason = item.get("finishReason")
     reason = reason.get("unified") if isinstance(reason, dict) else reason
     return {"role": "assistant", "finish_reason": reason, **inner}
+
+
+def _is_bare(item: Any) -> bool:
+    """Tell whether an answer is DSPy's: one text per choice, or an object with its reasoning."""
+    return isinstance(item, dict) and isinstance(item.get("text"), str) and "type" not in item
 
 
 class _Response(NamedTuple):
@@ -341,8 +348,8 @@ def _candidate(candidate: Payload) -> Message:
 
 
 def _turn(items: list[Any], ended: object) -> list[Message]:
-    bare = all(isinstance(item, str) for item in items)  # DSPy writes one text per choice
-    choices = [[item] for item in items] if bare else [items]
+    bare = all(isinstance(item, str) or _is_bare(item) for item in items)
+    choices = [[_answer_message(item)] for item in items] if bare else [items]
     turns = (turn for choice in choices for turn in messages.one_turn(choice))
     return [messages.choice(turn["parts"], ended) for turn in turns]
 
