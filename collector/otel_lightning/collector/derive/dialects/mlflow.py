@@ -58,7 +58,10 @@ def _value(span: Span, key: str) -> Any:
 def _read_call(span: Span, operation: str) -> LlmCall:
     call = span_rows.llm_call(span, NAME)
     call.operation = operation
-    call.provider = _value(span, "mlflow.message.format")
+    # The format is a provider's or a framework's; LangChain's provider is in its metadata.
+    inside = json_text.as_object(_value(span, "metadata")).get("ls_provider")
+    named = _value(span, "mlflow.llm.provider") or inside
+    call.provider = named or _value(span, "mlflow.message.format")
     whole = _spread(span)
     call.request_model = None if whole else _value(span, "model")
     sent, answer = (_value(span, f"mlflow.span{side}") for side in ("Inputs", "Outputs"))
@@ -79,14 +82,16 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         langchain_results.fill(call, answer)
     for piece in _ends(span):
         langchain_results.fill(call, piece)
-    told = _value(span, "mlflow.llm.model")
-    call.request_model = call.request_model or told
+    model = _value(span, "mlflow.llm.model")
+    call.request_model = call.request_model or model
+    if isinstance(call.request_model, str):  # DSPy's begins with the provider
+        call.request_model = call.request_model.removeprefix(f"{call.provider}/")
     offered = tool_values.flat_tools(_value(span, "mlflow.chat.tools"))
     # The last one is [] (the request offers no tools) or None (unknown).
     call.tool_definitions = call.tool_definitions or offered or call.tool_definitions
     payloads.fill_usage(call, _usage(span))
     if isinstance(answer, dict):
-        call.response_model = call.response_model or (told if known else None)
+        call.response_model = call.response_model or (model if known else None)
         payloads.fill_usage(call, payloads.usage(answer.get("usage")))
     sources = [span.attributes.get(f"mlflow.span{side}") for side in ("Inputs", "Outputs")]
     return span_rows.completed(call, *sources)
