@@ -228,5 +228,8 @@ def test_flag_without_proposals_is_told(served: Path, flags: Path, tmp_path: Pat
     result = run_gate(served, flags, tmp_path)
     assert result.exit_code == 1
     assert "serves no proposed variant beside 'careful'" in result.stderr
+    result = run_gate(served, flags, tmp_path, "--candidate", "careful")
+    assert result.exit_code == 1
+    assert "'careful' cannot be judged against itself: it is the variant to beat" in result.stderr
     unknown = run_gate(served, flags, tmp_path, "--candidate", "bold")
     assert "has no variant 'bold'. It has: careful, brief" in unknown.stderr

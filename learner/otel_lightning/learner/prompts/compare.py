@@ -68,6 +68,12 @@ def arms_of(comparison: Comparison) -> list[str]:
             raise DataError(
                 f"Flag '{key}' in '{flags}' has no variant '{arm}'. It has: {', '.join(known)}."
             )
+    if not chosen and comparison.candidates:
+        raise DataError(
+            f"'{against}' cannot be judged against itself: it is the variant to beat, by default "
+            "the one with the most traffic. Give the variant that it should beat with --against, "
+            "or another --candidate."
+        )
     if not chosen:
         raise DataError(
             f"Flag '{key}' in '{flags}' serves no proposed variant beside '{against}'. Propose "
