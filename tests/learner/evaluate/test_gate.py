@@ -258,6 +258,10 @@ def test_what_would_pass_depends_on_what_is_missing() -> None:
     assert what_would_pass(verdict) == f"about 60 more held-out tasks like these, {gain}"
     of_arms = replace(verdict, rollouts_needed={"a": 10, "b": 2000})
     assert "more rollouts: 2,000 of 'b', 10 of 'a' (the smallest" in what_would_pass(of_arms)
+    reasons = ("the gain may be chance: at least -1", "9 tasks (10 needed: collect more, or …)")
+    assert what_would_pass(replace(verdict, refusals=reasons)).endswith(gain)
+    of_weights = replace(of_arms, refusals=(*reasons, "the importance weights average 4.28"))
+    assert what_would_pass(of_weights).endswith("do not remove the other reasons of the refusal.")
     assert "tasks is enough" in what_would_pass(replace(verdict, tasks_needed=40.0))
     assert "hold tasks out" in what_would_pass(replace(verdict, tasks=0))
     small = replace(verdict, gain=0.05, least_gain=0.1)

@@ -98,6 +98,21 @@ def test_no_transitions_is_an_error_that_says_how_to_build_them(
     assert "Build them with: lightning-learn transitions --store" in result.stderr
 
 
+def test_without_held_out_rollouts_their_measures_are_not_known(
+    traces: "Traces", model: Path, tmp_path: Path
+) -> None:
+    for rollout, reward in (("a", 1.0), ("b", 0.0)):
+        traces.call(
+            rollout, prompt_token_ids=[3], completion_token_ids=[9, 1], output_messages="[]"
+        )
+        traces.reward(rollout, reward)
+    run("transitions", "--store", traces.store(), "--held-out", "0")
+    result = fine_tune(traces, model, tmp_path / "learned", *FAST)
+    assert result.exit_code == 3, result.output
+    assert "Logprob per token of good held-out completions, before: not known\n" in result.stdout
+    assert "nan" not in result.output
+
+
 def test_token_ids_of_another_model_are_an_error(
     traces: "Traces", model: Path, tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """`lightning-learn weights`."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -297,7 +298,8 @@ def _report(learned: dict[str | None, "Learned"], folders: dict[str | None, Path
             click.echo(f"Warning: {warning}", err=True)
         for name, value in result.metrics.items():
             label = LABELS.get(name, name.replace("_", " ").capitalize())
-            click.echo(f"{label}: {value:.4g}")
+            # No held-out rollout, or none of the kind that is measured.
+            click.echo(f"{label}: {'not known' if math.isnan(value) else f'{value:.4g}'}")
         try:
             report_verdict(
                 result.verdict,

@@ -31,6 +31,8 @@ LEAST_MEAN_WEIGHT = 0.95
 actions that were never logged."""
 LEAST_KEPT = 0.9
 """Smallest share of the importance weights that must be left after clipping."""
+CHANCE, MORE_NEEDED = "the gain may be chance", "needed: collect more"
+"""Words of the refusals that more tasks can remove."""
 NORMAL_99 = 2.326
 """99 % quantile of the standard normal distribution."""
 
@@ -250,12 +252,12 @@ def _too_few(tasks: int, effective: float) -> list[str]:
     if tasks < MINIMUM_TASKS:
         refusals.append(
             f"{number_of(tasks, 'held-out task is', 'held-out tasks are')} too few to judge by "
-            f"({MINIMUM_TASKS} needed: collect more, or raise --held-out)"
+            f"({MINIMUM_TASKS} {MORE_NEEDED}, or raise --held-out)"
         )
     if effective < MINIMUM_EFFECTIVE:
         refusals.append(
             f"the importance weights leave an effective sample of {effective:.1f} rollouts "
-            f"({MINIMUM_EFFECTIVE:.0f} needed: collect more, or learn less at once)"
+            f"({MINIMUM_EFFECTIVE:.0f} {MORE_NEEDED}, or learn less at once)"
         )
     return refusals
 
@@ -291,4 +293,4 @@ def _chance(lower: float, demands: Requirements) -> list[str]:
     above = "0" if least_gain == 0 else f"the least gain of {least_gain:g}"
     confidence = f"{100 * (1 - demands.alpha):.4g} %"
     bound = f"with {confidence} confidence (one-sided) it is at least {lower:+.4g}"
-    return [f"the gain may be chance: {bound}, which is not above {above}"]
+    return [f"{CHANCE}: {bound}, which is not above {above}"]

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from otel_lightning.learner.evaluate.gate import Verdict
+from otel_lightning.learner.evaluate.gate import CHANCE, MORE_NEEDED, Verdict
 
 
 def recorded_verdict(gate: Mapping[str, Any]) -> Verdict:
@@ -34,11 +34,14 @@ def what_would_pass(verdict: Verdict) -> str:
     if more == 0:
         return "the number of held-out tasks is enough; remove the causes of the refusal."
     tasks = f"about {more:,} more held-out tasks like these"
+    if_right = f"if the estimated gain is right ({verdict.gain:+.4f})."
+    if any(CHANCE not in reason and MORE_NEEDED not in reason for reason in verdict.refusals):
+        if_right += " They do not remove the other reasons of the refusal."
     if not verdict.rollouts_needed:
-        return f"{tasks}, if the estimated gain is right ({verdict.gain:+.4f})."
+        return f"{tasks}, {if_right}"
     most = sorted(verdict.rollouts_needed.items(), key=lambda item: -item[1])
     arms = ", ".join(f"{count:,} of '{arm}'" for arm, count in most)
     return (
         f"about this many more rollouts: {arms} (the smallest numbers that are enough); or "
-        f"{tasks}, if the estimated gain is right ({verdict.gain:+.4f})."
+        f"{tasks}, {if_right}"
     )
