@@ -121,7 +121,11 @@ writes an answer that was cut off at its token limit as an error, names no tool 
 leaves Anthropic's cached tokens out of the input tokens, which the record of Anthropic's own SDK \
 beside it has. LangWatch's SDK for JavaScript writes what its user sets. EDOT for Node.js (with \
 `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true`) writes no tool definitions, and says \
-`stop` of a response that was cut off. Sentry 11 exports none of its spans by OTLP; Sentry 10 does.
+`stop` of a response that was cut off. Sentry 11 and Braintrust's SDK 3 export none of their spans \
+by OTLP; Sentry 10 does. Axiom's SDK writes all model calls inside \
+one `withSpan` onto its span, with the sum of their tokens; outside of it, the tool calls of an \
+answer are written into the input. OpenInference for OpenAI in JavaScript writes a streamed \
+response that was cut off as an error.
 - A dialect that is not listed but follows OpenTelemetry's GenAI conventions is read as `semconv`.
 - Spans of a vendor's own, with a type, an input and an output under one prefix, are read as \
 `observed`, whatever the prefix.

@@ -490,6 +490,13 @@ def test_a_stream_in_langfuse_for_javascript_names_the_model_asked_for_and_joins
     ]
 
 
+def test_axioms_keys_of_a_tool_are_read() -> None:
+    ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "sun"}
+    told = {"gen_ai.tool.arguments": {"city": "Oslo"}, "gen_ai.tool.message": '"It shines."'}
+    (tool,) = derive([span({**ran, **told})], []).tool_calls
+    assert (tool.arguments, tool.result) == ({"city": "Oslo"}, "It shines.")
+
+
 def test_a_request_that_mastra_cut_off_is_completed_from_the_run_around_it() -> None:
     keys = {"gen_ai.operation.name": "chat", "input": {"messages": [QUESTION]}}
     requested = {"toolCallId": "c1", "toolName": "sun", "args": {"city": "Rome"}}

@@ -16,6 +16,7 @@ ARGUMENTS = (
     "tool_arguments",
     "gcp.vertex.agent.tool_call_args",
     "gen_ai.tool.input",
+    "gen_ai.tool.arguments",  # Axiom's
     "traceloop.entity.input",
     "spring.ai.tool.call.arguments",
     "input.value",
@@ -25,6 +26,7 @@ RESULTS = (
     "tool_response",
     "gcp.vertex.agent.tool_response",
     "gen_ai.tool.output",
+    "gen_ai.tool.message",  # Axiom's
     "traceloop.entity.output",
     "spring.ai.tool.call.result",
     "output.value",
