@@ -163,6 +163,31 @@ def test_a_store_whose_name_has_a_line_break_and_quotes_forgets(
 
 
 @pytest.mark.parametrize("served", [False, True])
+def test_a_link_to_a_store_has_the_spool_of_the_store_and_stays_a_link(
+    path: Path, tmp_path: Path, *, served: bool
+) -> None:
+    link = tmp_path / "link.duckdb"
+    link.symlink_to(path)
+    with running(path) if served else nullcontext():
+        assert cli("forget", "--conversation", "c2", "--store", str(link)).returncode == 0
+        assert cli("check", "--store", str(link)).returncode == 0
+    assert link.is_symlink()
+    assert SECRET not in path.read_bytes()
+    assert not spool_folder(link).exists()
+    with open_store(link) as store:
+        assert store.count("spans") == 2
+
+
+def test_a_spool_that_was_left_beside_a_link_is_not_overlooked(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.duckdb"
+    link.symlink_to(path)
+    spool_folder(path).rename(spool_folder(link))
+    told = cli("check", "--store", str(link))
+    assert told.returncode == 1
+    assert f"move the spool to '{path}.spool'" in told.stderr
+
+
+@pytest.mark.parametrize("served", [False, True])
 def test_what_load_could_not_store_is_erased_too(tmp_path: Path, *, served: bool) -> None:
     path, files = tmp_path / "t.duckdb", tmp_path / "files"
     files.mkdir()

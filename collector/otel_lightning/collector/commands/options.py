@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from otel_lightning.collector.files.links import followed
 from otel_lightning.collector.store import LEAST_MEMORY_BYTES
 from otel_lightning.collector.terminal.quantities import parse_size
 
@@ -12,9 +13,24 @@ if TYPE_CHECKING:
     from otel_lightning.collector.ingester_client.http import Client
 
 PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _followed(_context: click.Context, _option: click.Parameter, path: Path) -> Path:
+    """Follow a link to a store, unless a former version left a spool under the link's name."""
+    file = followed(path)
+    left = path.with_name(path.name + ".spool")
+    if file != path and any(segment.stat().st_size for segment in left.glob("*.spool")):
+        raise click.ClickException(
+            f"'{path}' is a link to '{file}', and the spool '{left}' is beside the link. Stop "
+            f"lightning-ingest, and move the spool to '{file}.spool'."
+        )
+    return file
+
+
 STORE = click.option(
     "--store",
     type=click.Path(dir_okay=False, path_type=Path),
+    callback=_followed,
     default=Path("traces.duckdb"),
     show_default=True,
     envvar="LIGHTNING_STORE",

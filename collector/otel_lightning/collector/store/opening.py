@@ -15,6 +15,7 @@ from pathlib import Path
 
 import duckdb
 
+from otel_lightning.collector.files.links import followed
 from otel_lightning.collector.store import migrate
 from otel_lightning.collector.store.connection import (
     SKIPPED_TO,
@@ -79,7 +80,7 @@ def open_store(
         StoreError: If the file does not exist, is not a store, has a newer or an unreleased
             schema, or is locked by a process that answers no SQL.
     """
-    path = Path(location)
+    path = followed(Path(location))
     unreached = None
     if server := read_server(path):
         # A process that is stopping may close its port first: then open the file itself.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from otel_lightning.collector.files.links import followed
 from otel_lightning.collector.terminal import command_line
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.values import Finite, RangeOfRewards, Since
@@ -25,7 +26,13 @@ SOURCE = click.Choice(["auto", "trace", "version", "frequencies", "random"])
 Command = command_line.Command
 option = command_line.option
 
-store_option = option("--store", metavar="FILE", default="traces.duckdb", help="The DuckDB file.")
+store_option = option(
+    "--store",
+    metavar="FILE",
+    default="traces.duckdb",
+    callback=lambda _context, _option, path: str(followed(Path(path))),
+    help="The DuckDB file.",
+)
 key_option = option(
     "--key", metavar="KEY", required=True, help="Key of the flag whose variants are the arms."
 )
