@@ -613,3 +613,21 @@ def test_reasoning_under_a_key_of_its_own_comes_before_the_answer() -> None:
     given = {**chat([QUESTION], ANSWER), "gen_ai.content.reasoning": "Hm."}
     (answer,) = only_call(span(given)).output_messages or []
     assert answer["parts"] == [{"type": "reasoning", "content": "Hm."}, *ANSWER["parts"]]
+
+
+def test_the_only_item_of_a_streamed_response_in_langfuse_is_read_with_its_id() -> None:
+    """Langfuse writes several items as a list, and one without it."""
+    told = "langfuse.observation."
+    text = {"type": "output_text", "text": "Hello"}
+    item = {"type": "message", "role": "assistant", "content": [text]}
+    given = {
+        f"{told}type": "generation",
+        f"{told}input": {"input": "Hi"},
+        f"{told}output": item,
+        f"{told}metadata.object": '"response"',
+        f"{told}metadata.id": '"resp_1"',
+        f"{told}metadata.status": '"completed"',
+    }
+    call = only_call(span(given))
+    assert (call.response_id, call.finish_reason) == ("resp_1", "stop")
+    assert [message["parts"] for message in call.output_messages or []] == [ANSWER["parts"]]

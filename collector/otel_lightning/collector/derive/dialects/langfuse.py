@@ -101,8 +101,10 @@ def _whole(span: Span, answer: Any, choices: object) -> Any:
     """Return the provider's response around a list of what it holds, if that is known.
 
     The output has the items of a response, whose other fields are in the metadata, or the messages
-    of several choices.
+    of several choices. A single item of a stream stands without a list.
     """
+    if isinstance(answer, dict) and "type" in answer:
+        answer = [answer]
     if not isinstance(answer, list):
         return answer
     if _said(span, "metadata.object") == "response":
