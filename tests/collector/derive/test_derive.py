@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
@@ -207,6 +208,15 @@ def test_an_evaluation_event_is_a_reward_for_the_span_that_carries_it() -> None:
     (reward,) = derive([carrier], []).rewards
     assert (reward.name, reward.value, reward.span_id) == ("solved", 0.5, "s1")
     assert reward.rollout_id == "t1"
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity"])
+def test_a_reward_that_is_not_finite_stays_a_number(text: str) -> None:
+    said_ = {"gen_ai.evaluation.score.value": text}
+    carrier = span({}, events=(Event(EVALUATION, 7, said_),))
+    annotated = span({"agentlightning.reward.0.value": text}, name=ANNOTATION, id="b")
+    rewards = derive([carrier, annotated], [log(EVALUATION, said_, at=3)]).rewards
+    assert [str(reward.value) for reward in rewards] == [str(float(text))] * 3
 
 
 def test_an_evaluation_log_without_a_trace_names_a_response() -> None:

@@ -205,6 +205,19 @@ def test_parameters_that_make_no_sense_break_nothing(desk: DirectSource, query: 
         assert desk.get(f"{address}?{query}").status in (200, 404)
 
 
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_rewards_that_are_not_finite_break_no_page(tmp_path: Path, value: str) -> None:
+    with open_store(make_desk_store(tmp_path / "t.duckdb")) as store:
+        for table, column in (("rollout_rows", "final_reward"), ("reward_events", "value")):
+            store.execute(
+                f"UPDATE {table} SET {column} = '{value}' WHERE rollout_id = 'rollout-0003'"
+            )
+        source = DirectSource(store)
+        for address in (*PAGES, "/ui/rollouts/rollout-0003", "/ui/tasks/ticket-3"):
+            assert source.get(address).status == 200, address
+        assert value in Page(source.get("/ui/rollouts/rollout-0003")).text
+
+
 def test_the_sql_of_a_page_gives_the_same_rows_when_it_is_run_again(desk: DirectSource) -> None:
     desk.asked.clear()
     for address in ("/ui", "/ui/rollouts?sort=-reward&reward=ge:0.5", "/ui/rollouts/rollout-0003"):

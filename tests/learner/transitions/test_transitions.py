@@ -245,11 +245,11 @@ def test_store_that_an_ingester_holds_is_learned_from_all_the_same(traces: "Trac
 
 
 @pytest.mark.parametrize("name", [None, "task_success"])
-def test_rewards_that_are_all_nan_are_not_told_as_no_reward(
+def test_rewards_without_any_number_are_not_told_as_no_reward(
     traces: "Traces", name: str | None
 ) -> None:
     for rollout in "ab":
         traces.call(rollout)
-        traces.reward(rollout, None)  # what deriving makes of a score of NaN
+        traces.reward(rollout, None)
     with pytest.raises(DataError, match="2 rewards were received, such as 'task_success', but"):
         make_transitions(traces.store(), Settings(reward=name))

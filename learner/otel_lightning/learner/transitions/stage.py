@@ -215,7 +215,7 @@ def _no_reward(store: Store, name: str | None) -> str:
         return (
             f"{number_of(count, 'reward was', 'rewards were')} received, such as '{first}', but "
             "none has a number: each is "
-            f"NaN, not a number, or a label alone. Send 'gen_ai.evaluation.score.value' as a "
+            f"not a number, or a label alone. Send 'gen_ai.evaluation.score.value' as a "
             f"finite number, or turn labels into numbers with a rule.{others}"
         )
     if known.is_empty():

@@ -18,6 +18,8 @@ from otel_lightning.instrumentation import attributes as names
 EVENTS = {names.EVALUATION_RESULT, names.FEATURE_FLAG_EVALUATION}
 ANNOTATION = "agentlightning.annotation"
 AGENTOPS_OUTPUTS = ("agentops.task.output", "agentops.entity.output")
+NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+"""Texts of doubles that are not finite, in stored attributes."""
 UNNAMED = "primary"
 """The name given to a reward without one, which is also Agent Lightning's default."""
 ROLLOUT_IDS = (names.ROLLOUT_ID, "agentlightning.rollout_id")
@@ -70,7 +72,7 @@ def _reward(event: CarriedEvent) -> Reward:
     return Reward(
         reward_id=_reward_id(event),
         name=said(names.EVALUATION_NAME) or UNNAMED,
-        value=number(event.attributes, names.EVALUATION_SCORE_VALUE),
+        value=_score(event.attributes, names.EVALUATION_SCORE_VALUE),
         label=said(names.EVALUATION_SCORE_LABEL) or None,
         explanation=said(names.EVALUATION_EXPLANATION) or None,
         trace_id=event.trace_id or None,
@@ -106,7 +108,7 @@ def _annotated(span: Span) -> Iterator[Reward]:
         yield Reward(
             reward_id=_identity(span.trace_id, span.span_id, "agentlightning.reward.", position),
             name=item.get("name") or UNNAMED,
-            value=number(item, "value"),
+            value=_score(item, "value"),
             trace_id=links.get("trace_id") or span.trace_id,
             span_id=links.get("span_id"),
             response_id=links.get(names.RESPONSE_ID),
@@ -131,8 +133,8 @@ def _returned(span: Span) -> Iterator[Reward]:
         yield Reward(
             reward_id=_identity(span.trace_id, span.span_id, "agentops"),
             name=UNNAMED,
-            # `number` reads the text of an attribute.
-            value=number({"value": json.dumps(said.get("value"))}, "value"),
+            # `_score` reads the text of an attribute.
+            value=_score({"value": json.dumps(said.get("value"))}, "value"),
             trace_id=span.trace_id,
             rollout_id=reading.text(span.resource, *ROLLOUT_IDS),
             source="agentops",
@@ -177,6 +179,15 @@ def number(attributes: Attributes, key: str) -> float | None:
     """Return the value of an attribute that is a number, or None for any other."""
     value = parse(attributes.get(key))
     return float(value) if isinstance(value, int | float) else None
+
+
+def _score(attributes: Attributes, key: str) -> float | None:
+    """Return the number that an attribute holds, NaN and infinity too, or None for any other.
+
+    The learner refuses a reward of NaN by its name. As None it would count as no reward.
+    """
+    text = attributes.get(key)
+    return float(text) if text in NOT_FINITE else number(attributes, key)
 
 
 def _identity(*carrier: object) -> str:

@@ -5,6 +5,6 @@ SELECT
     avg(final_reward) AS mean,
     1.96 * coalesce(stddev_samp(final_reward), 0) / sqrt(count(*)) AS half
 FROM rollout_rows
-WHERE final_reward IS NOT NULL AND start_time > make_timestamp_ns($since_ns)
+WHERE isfinite(final_reward) AND start_time > make_timestamp_ns($since_ns)
 GROUP BY ALL
 ORDER BY start_ns

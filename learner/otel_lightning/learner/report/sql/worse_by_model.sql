@@ -7,7 +7,7 @@ WITH rates AS (
         count(*) FILTER (model = $before) AS tried_before,
         count(*) FILTER (model = $after) AS tried_after
     FROM rollout_rows
-    WHERE task_id IS NOT NULL AND final_reward IS NOT NULL AND model IN ($before, $after)
+    WHERE task_id IS NOT NULL AND isfinite(final_reward) AND model IN ($before, $after)
     GROUP BY task_id
 )
 SELECT task_id AS task, before, after, tried_before, tried_after, count(*) OVER () AS compared

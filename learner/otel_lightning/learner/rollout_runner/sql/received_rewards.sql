@@ -1,6 +1,6 @@
 -- The last received reward of each of these rollouts: not those of rules and judges.
 SELECT rollout_id, arg_max(value, "time") AS value
 FROM rewards
-WHERE rollout_id IN $rollouts AND value IS NOT NULL AND NOT $given_later
+WHERE rollout_id IN $rollouts AND isfinite(value) AND NOT $given_later
     AND ($any_reward OR name = $reward)
 GROUP BY rollout_id
