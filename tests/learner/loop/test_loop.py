@@ -293,7 +293,11 @@ def test_loop_asks_for_the_range_of_rewards_before_it_learns_and_then_goes_on(
     text = file.read_text()
     file.write_text(text.replace("[gate]", "[gate]\nreward_range = [0, 0.5]"))
     narrow = run(file, served)
-    assert "A reward of 0.9 was logged, which is outside --reward-range 0,0.5" in narrow.stderr
+    assert (
+        "A reward of 0.9 was logged, which is outside reward_range = [0, 0.5] of [gate] in the "
+        "loop's file. Widen the range there" in narrow.stderr
+    )
+    assert "--reward" not in narrow.stderr
     file.write_text(text.replace("[gate]", "[gate]\nreward_range = [-10, 1]"))
     ended = run(file, served)
     assert ended.exit_code == 3, ended.output

@@ -28,6 +28,7 @@ from otel_lightning.learner.loop.stages import (
     run_train,
 )
 from otel_lightning.learner.loop.state import Details, Result, State
+from otel_lightning.learner.policy.reward_range import OutsideRangeError
 from otel_lightning.learner.rollout_runner import read_tasks
 from otel_lightning.learner.rollout_runner.tasks import told_copies
 
@@ -149,7 +150,10 @@ def _round(loop: Loop, number: int, say: Say) -> None:
             stages += STAGES[kind]
     for name, do in stages:
         known = (number, name) in loop.state.ended
-        outcome, details = loop.state.once(number, name, partial(do, loop, number))
+        try:
+            outcome, details = loop.state.once(number, name, partial(do, loop, number))
+        except OutsideRangeError as error:
+            raise DataError(error.in_a_loop) from error
         say(f"Round {number}, {name}: {outcome}{' (before)' if known else ''}{_brief(details)}.")
 
 

@@ -17,6 +17,23 @@ UNKNOWN = (
 )
 
 
+class OutsideRangeError(DataError):
+    """A reward is outside of the range that the user gave."""
+
+    def __init__(self, reward: float, given: Range) -> None:
+        low, high = given
+        super().__init__(
+            f"A reward of {reward:g} was logged, which is outside --reward-range {low:g},{high:g}. "
+            "Widen the range, or choose a reward with --reward."
+        )
+        self.in_a_loop = (
+            f"A reward of {reward:g} was logged, which is outside reward_range = "
+            f"[{low:g}, {high:g}] of [gate] in the loop's file. Widen the range there, then start "
+            "the loop again: it goes on from here."
+        )
+        """The same message for a loop, which has no options for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rewards:
     """Range of the rewards, and reasons why it is not reliable."""
@@ -44,16 +61,13 @@ def reward_range(rewards: NDArray[np.float64], given: Range | None) -> Rewards:
         given: The user's range, if any.
 
     Raises:
-        DataError: If a reward is outside the given range.
+        OutsideRangeError: If a reward is outside the given range.
     """
     low, high = float(rewards.min()), float(rewards.max())
     if given is not None:
         if low < given[0] or high > given[1]:
             outside = low if low < given[0] else high
-            raise DataError(
-                f"A reward of {outside:g} was logged, which is outside --reward-range "
-                f"{given[0]:g},{given[1]:g}. Widen the range, or choose a reward with --reward."
-            )
+            raise OutsideRangeError(outside, given)
         return Rewards(given, assumed=False)
     # The first thousand decide quickly for rewards that are not 0 or 1; a million rewards are
     # compared only if they may be.
