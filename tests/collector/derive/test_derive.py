@@ -50,6 +50,22 @@ def test_nested_spans_that_name_the_same_tool_call_are_one_call() -> None:
     assert [part["id"] for part in answer["parts"]] == ["c1", "c2"]
 
 
+@pytest.mark.parametrize(
+    ("parts", "content"),
+    [
+        ([], "truncated"),
+        ([{"type": "text", "content": "Let me see."}], "truncated"),
+        (asked("c1", "sun", {})["parts"], "full"),
+    ],
+)
+def test_an_answer_that_lacks_the_tool_calls_of_its_reason_is_truncated(
+    parts: list[dict[str, Any]], content: str
+) -> None:
+    answer = {"role": "assistant", "parts": parts, "finish_reason": "tool_calls"}
+    (call,) = derive([span(chat([QUESTION], answer))], []).llm_calls
+    assert (call.finish_reason, call.content) == ("tool_calls", content)
+
+
 def test_a_span_above_several_calls_sums_them_up_and_is_an_agent_run() -> None:
     outer = span(chat([QUESTION], ANSWER), id="outer", ends=9)
     inner = [

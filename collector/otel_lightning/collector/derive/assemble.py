@@ -152,6 +152,10 @@ def _merged_calls(
         # Reading each span did this for its own output; merging may have added the tool calls.
         if call.finish_reason == "stop" and call.past.asked:
             call.finish_reason = "tool_calls"
+        # An answer may lack the tool calls that its reason states. Merging may have added them.
+        lost = call.finish_reason == "tool_calls" and not call.past.asked
+        if lost and call.content == "full":
+            call.content = "truncated"
     return merged, ordered
 
 
