@@ -14,6 +14,7 @@ from otel_lightning.collector.derive.attributes.flattened import Leaf
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.rows import Attributes, Message, Span
 from otel_lightning.collector.derive.text import (
+    content_blocks,
     joined_calls,
     json_text,
     messages,
@@ -147,6 +148,10 @@ def _plain_message(item: dict[str, Any], span: Span) -> dict[str, Any]:
     if "function" in item:
         return {"role": "tool", "content": [_function_result(text) for text in item["function"]]}
     blocks = [_plain_block(block) for block in message.get("contents", [])]
+    if "role" not in message and blocks:
+        thought = content_blocks.read_reasoning({"content": blocks})
+        if thought and thought["content"] in _thoughts(span.attributes.get("input.value", "")):
+            return {"role": "assistant", "content": [thought]}
     calls = [
         {**one, "id": _call_id(one["id"], span)}
         for call in message.get("tool_calls", [])
@@ -158,6 +163,18 @@ def _plain_message(item: dict[str, Any], span: Span) -> dict[str, Any]:
         "tool_calls": calls,
         "tool_call_id": _call_id(message.get("tool_call_id") or _id_inside(message), span),
     }
+
+
+@lru_cache(maxsize=8)
+def _thoughts(sent: str) -> frozenset[str]:
+    """Return the reasoning in a request's items. Cached for the messages of one span.
+
+    The processor for the OpenAI Agents SDK for JavaScript flattens it without a role or a type.
+    """
+    listed = json_text.parse(sent)
+    items = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    read = [content_blocks.read_reasoning(one) for one in items if one.get("type") == "reasoning"]
+    return frozenset(part["content"] for part in read if part)
 
 
 def _call_id(told: str | None, span: Span) -> str | None:
