@@ -26,11 +26,26 @@ def log(traces: "Traces", **columns: Any) -> None:
         traces.reward(rollout, float(rng.random() < SUCCESS[arm]))
 
 
-def evaluate(traces: "Traces", *options: str) -> Result:
+def evaluate(traces: "Traces", *options: str, columns: int = 200) -> Result:
     words = ["evaluate", "--store", traces.store(), "--key", "support-prompt", *options]
     return CliRunner().invoke(
-        cli, words, catch_exceptions=False, env={"COLUMNS": "200", "TERM": "dumb"}
+        cli, words, catch_exceptions=False, env={"COLUMNS": str(columns), "TERM": "dumb"}
     )
+
+
+@pytest.mark.parametrize("scale", [1, -1234])
+def test_no_table_is_cut_at_80_columns(traces: "Traces", scale: int) -> None:
+    wordy = "careful-and-" * 5
+    for i in range(60):
+        rollout, arm = f"{i:02}", ("brief", wordy)[i % 2]
+        traces.call(rollout, service_name="-service" * 8)
+        traces.arm(rollout, arm, 0.5)
+        traces.reward(rollout, scale * float(i % 3 == 0))
+    found = evaluate(traces, "--arm", wordy, "--by", "service_name", columns=80)
+    assert found.exit_code == 0, found.output
+    assert "bootstrap" in found.output
+    assert "…" not in found.output
+    assert max(len(line) for line in found.output.splitlines() if line[:1] in "┏│") <= 80
 
 
 @pytest.mark.parametrize(
@@ -246,7 +261,9 @@ def test_nothing_named_to_evaluate_is_one_sentence(traces: "Traces") -> None:
     log(traces)
     result = evaluate(traces)
     assert result.exit_code == 1
-    assert "Name what to evaluate: --flags FILE, --version VERSION or --arm ARM." in result.stderr
+    assert (
+        "Name what to evaluate: --flags FILE, --version VERSION or --arm VARIANT." in result.stderr
+    )
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,19 @@ def learn(traces: "Traces", flag_file: Path, *options: str) -> Result:
     return propose(traces, flag_file, "--promote", *options)
 
 
+def test_long_name_of_a_variant_is_not_cut_in_the_table(traces: "Traces", flag_file: Path) -> None:
+    wordy = "careful-and-" * 5
+    flag_file.write_text(flag_file.read_text().replace('"careful"', f'"{wordy}"'))
+    for i in range(60):
+        rollout, arm = f"{i:02}", ("brief", wordy)[i % 2]
+        traces.call(rollout)
+        traces.arm(rollout, arm, 1 / 3)
+        traces.reward(rollout, float(i % 3 == 0))
+    told = propose(traces, flag_file).output
+    assert "mean reward" in told
+    assert "…" not in told
+
+
 def served(path: Path) -> dict[str, int]:
     flag = json.loads(path.read_text())["flags"]["support-prompt"]
     return dict(flag["targeting"]["fractional"])

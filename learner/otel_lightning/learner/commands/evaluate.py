@@ -206,14 +206,19 @@ def _table(first: str, named: "list[tuple[str, Estimated]]", limits: Interval) -
     """Print estimates, with a plot of each interval between the limits if they are given."""
     from rich.table import Table
 
-    table = Table(caption="95 % intervals; empty: too few rollouts to trust it")
-    table.add_column(first, no_wrap=True)
+    # 80 columns suffice with less padding and the ends of an interval on two lines.
+    table = Table(
+        caption="95 % intervals; empty: too few rollouts to trust it",
+        padding=(0, 1) if limits else (0, 1, 0, 0),
+    )
+    table.add_column(first, overflow="fold")
     for column in ("value", "s.e.", "normal", "bootstrap", "Bernstein", "betting"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold", no_wrap=not limits)
     if limits:
         table.add_column(f"{limits[0]:g} … betting … {limits[1]:g}")
     for name, one in named:
-        shown = (_interval(i) for i in (one.normal, one.bootstrap, one.bernstein, one.betting))
+        known = (one.normal, one.bootstrap, one.bernstein, one.betting)
+        shown = (_interval(i, " " if limits else "\n") for i in known)
         line = "╌" if one.biased else "─"
         plot = [_plot(one.value, one.betting, limits, line)] if limits else []
         table.add_row(name, f"{one.value:.4f}", _known(one.standard_error), *shown, *plot)
@@ -224,7 +229,7 @@ def _overlap(answer: "Answer") -> object:
     from rich.table import Table
 
     table = Table(title="Overlap")
-    table.add_column("arm")
+    table.add_column("arm", overflow="fold")
     for column in ("share", "logged", "least propensity", "greatest weight"):
         table.add_column(column, justify="right")
     for one in answer.overlap:
@@ -242,8 +247,8 @@ def _known(error: float) -> str:
     return "" if math.isnan(error) else f"{error:.4f}"
 
 
-def _interval(interval: Interval) -> str:
-    return "" if interval is None else f"{interval[0]:.4f} {interval[1]:.4f}"
+def _interval(interval: Interval, gap: str) -> str:
+    return "" if interval is None else f"{interval[0]:.4f}{gap}{interval[1]:.4f}"
 
 
 def _plot(value: float, interval: Interval, limits: tuple[float, float], stroke: str) -> str:

@@ -153,7 +153,7 @@ def report(learned: "Learned") -> None:
     from rich.table import Table
 
     table = Table(title=f"Learned from {number_of(learned.learned_from, 'rollout')}")
-    table.add_column("arm")
+    table.add_column("arm", overflow="fold")
     for column in ("tried", "mean reward", "95 % interval", "share before", "after"):
         table.add_column(column, justify="right")
     for arm in learned.arms:
