@@ -80,7 +80,8 @@ before; in later turns of a session it is not, and their `content` is `truncated
 apart into several rollouts; OpenInference for Ollama has them. OpenInference for Instructor \
 writes no model calls, only functions around them; trace the model's client beside it. \
 LlamaIndex's own `llama-index-observability-otel` cuts all texts after 200 characters and names \
-no model, so nothing of it is read.
+no model, so nothing of it is read. Traceloop for LlamaIndex in JavaScript (0.27.0) loses the tool \
+calls and calls their results the user's words, so the `content` of both calls is `truncated`.
 - Mastra 1 through `@mastra/arize` writes no token counts, ids and finish reasons of streamed \
 calls, and of a call that failed only that the agent's run failed.
 - VoltAgent 2 writes one span for all model calls of a run, without their answers, so only the \
@@ -107,7 +108,9 @@ inputs.
 - OpenLIT for Python leaves messages without text out of an input, and with them what the model \
 asked its tools for. Below one span the calls before tell it; in an agent without any span around \
 its calls nothing does, so their `content` is `truncated`. OpenLIT loses the tool calls and \
-results in the input of Responses, too.
+results in the input of Responses, too; for JavaScript (1.15.0) also the assistant's texts in it \
+and the tool calls of its answers, and it says of a streamed response that was cut off that it is \
+complete.
 - If both LangChain and the OpenAI client are instrumented in JavaScript, by OpenInference or \
 Traceloop, a call may be recorded twice without a shared id: OpenInference's streamed calls and \
 all of Traceloop's then have two rows. Instrument one of the two. LangChain for JavaScript adds \
@@ -124,8 +127,8 @@ beside it has. LangWatch's SDK for JavaScript writes what its user sets. EDOT fo
 `stop` of a response that was cut off. Sentry 11 and Braintrust's SDK 3 export none of their spans \
 by OTLP; Sentry 10 does. Axiom's SDK writes all model calls inside \
 one `withSpan` onto its span, with the sum of their tokens; outside of it, the tool calls of an \
-answer are written into the input. OpenInference for OpenAI in JavaScript writes a streamed \
-response that was cut off as an error.
+answer are written into the input. OpenInference for OpenAI and for the OpenAI Agents SDK in \
+JavaScript writes a response that was cut off as an error.
 - A dialect that is not listed but follows OpenTelemetry's GenAI conventions is read as `semconv`.
 - Spans of a vendor's own, with a type, an input and an output under one prefix, are read as \
 `observed`, whatever the prefix.

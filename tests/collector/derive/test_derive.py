@@ -66,6 +66,17 @@ def test_an_answer_that_lacks_the_tool_calls_of_its_reason_is_truncated(
     assert (call.finish_reason, call.content) == ("tool_calls", content)
 
 
+@pytest.mark.parametrize(("said", "content"), [("", "truncated"), ("Let me see.", "full")])
+def test_an_input_in_which_a_turn_of_the_assistant_is_empty_is_truncated(
+    said: str, content: str
+) -> None:
+    """Traceloop for LlamaIndex in JavaScript writes a tool's result as words of the user."""
+    turn = {"role": "assistant", "parts": [{"type": "text", "content": said}]}
+    result = {"role": "user", "parts": [{"type": "text", "content": "The sun shines."}]}
+    (call,) = derive([span(chat([QUESTION, turn, result], ANSWER))], []).llm_calls
+    assert call.content == content
+
+
 def test_a_span_above_several_calls_sums_them_up_and_is_an_agent_run() -> None:
     outer = span(chat([QUESTION], ANSWER), id="outer", ends=9)
     inner = [

@@ -1,5 +1,6 @@
 """Rows of spans: the fields that all dialects share, and those that follow from other fields."""
 
+from itertools import pairwise
 from typing import Any
 
 from otel_lightning.collector.derive.attributes import reading, spellings
@@ -215,7 +216,20 @@ def _content(call: LlmCall, cut: bool) -> str:  # noqa: FBT001
         return "redacted"
     # A call that failed and an embedding have no answer, so none was left out.
     answered = call.output_messages or call.error_type or call.operation == "embeddings"
-    return "truncated" if cut or not call.input_messages or not answered else "full"
+    sent = call.input_messages
+    return "full" if sent and answered and not cut and not _lost_a_turn(sent) else "truncated"
+
+
+def _lost_a_turn(sent: list[Message]) -> bool:
+    """Tell whether the user speaks after a turn of the assistant that says nothing.
+
+    Traceloop for LlamaIndex in JavaScript writes so what the model asked its tools for, and their
+    results as words of the user.
+    """
+    return any(
+        not turn["parts"] and turn["role"] == "assistant" and following["role"] == "user"
+        for turn, following in pairwise(sent)
+    )
 
 
 def _any_left_out(messages: list[Message] | None) -> bool:
