@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.otlp_client import send
-from support.running import Ingester, cli, eventually
+from support.running import Ingester, cli, eventually, running
 from support.spans import answered, asked, chat, said, texts
 
 from otel_lightning.collector.check.doctor import PROBLEM_KINDS, Problem, diagnose
@@ -73,9 +73,19 @@ def test_a_store_that_received_nothing_names_the_ports_and_what_a_wrong_one_says
     store.close()
     told = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
     assert told.returncode == 1
-    assert told.stdout.startswith("0 of 0 spans and log records: nothing was received\n")
+    assert told.stdout.startswith("Nothing was received: the store has no spans and no log")
     assert 'it says "Expected HTTP/"' in told.stdout
     assert "gRPC exporters send to port 4317 and HTTP exporters to port 4318" in told.stdout
+
+
+@pytest.mark.parametrize("grpc", [True, False])
+def test_doctor_names_the_ports_of_the_running_ingester(tmp_path: Path, *, grpc: bool) -> None:
+    with running(tmp_path / "traces.duckdb", *([] if grpc else ["--grpc", "none"])) as ingester:
+        told = cli("doctor", "--store", str(ingester.store)).stdout
+        ports = [address.rpartition(":")[2] for address in (ingester.grpc, ingester.http)]
+        assert f"HTTP exporters send to port {ports[1]}" in told
+        assert (f"gRPC exporters send to port {ports[0]}" in told) == grpc
+        assert "port 4317" not in told
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from otel_lightning.collector.ingester_client.http import metrics_of
 from otel_lightning.collector.receive.metrics import request_count, wrong_ports
 from otel_lightning.collector.store import Server, Store, StoreError, statement
+from otel_lightning.collector.terminal.quantities import number_of
 
 GENAI_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 CONTENT_SWITCHES = {
@@ -29,10 +30,8 @@ CONTENT_SWITCHES = {
     "autogen": "install opentelemetry-instrumentation-openai: AutoGen records no model calls",
 }
 """How to switch on the recording of content, by prefix of the instrumentation's scope name."""
-PORTS = (
-    "let gRPC exporters send to port 4317 and HTTP exporters to port 4318, and set"
-    " OTEL_EXPORTER_OTLP_PROTOCOL to grpc or http/protobuf accordingly"
-)
+EMPTY = "empty"
+PROTOCOL = "set OTEL_EXPORTER_OTLP_PROTOCOL to grpc or http/protobuf accordingly"
 ANY_CONTENT = (
     "switch on the recording of messages in that instrumentation; its own documentation names"
     " the setting"
@@ -51,9 +50,9 @@ class ProblemKind(NamedTuple):
 
 
 PROBLEM_KINDS = (
-    ProblemKind("empty", "span", "and log records: nothing was received",
+    ProblemKind(EMPTY, "span", "and log records were received",
             "run an agent that exports OTLP while `lightning-ingest` runs, or load a file by"
-            " `lightning-ingest load FILE`; " + PORTS),
+            " `lightning-ingest load FILE`; {ports}"),
     ProblemKind("content", "call", "without content, written by {kind}", ""),
     ProblemKind("history", "call",
             "whose text was cut, or whose history the provider keeps in part",
@@ -101,6 +100,13 @@ class Problem(NamedTuple):
         """The problem in words, without numbers."""
         return f"{self.noun}s {self.fault}"
 
+    @property
+    def headline(self) -> str:
+        """The problem in words and numbers."""
+        if self.name == EMPTY:
+            return "Nothing was received: the store has no spans and no log records"
+        return f"{self.number:,} of {number_of(self.total, self.noun)} {self.fault}"
+
 
 def diagnose(store: Store) -> list[Problem]:
     """Return the problems of this store that harm learning; an empty list if there are none.
@@ -109,7 +115,7 @@ def diagnose(store: Store) -> list[Problem]:
         store: A direct or served store whose derived tables are up to date.
     """
     problems = [
-        _problem(checked, row)
+        _problem(checked, row, store.server)
         for checked in PROBLEM_KINDS
         for row in store.query(statement(__package__, f"doctor_{checked.name}")).to_pylist()
     ]
@@ -128,12 +134,28 @@ def _wrong_port(server: Server) -> list[Problem]:
     example = "; ".join(f"{n:,} to the port for {port}" for port, n in counts.items())
     total = request_count(text) + wrong
     fault = "since the start were sent to the port of the other protocol, and lost"
-    return [Problem("wrong_port", wrong, total, "request", fault, example, PORTS)]
+    return [Problem("wrong_port", wrong, total, "request", fault, example, _ports(server))]
 
 
-def _problem(checked: ProblemKind, row: Mapping[str, Any]) -> Problem:
+def _ports(server: Server | None) -> str:
+    """Say which port takes which protocol: those of the running ingester, or the defaults."""
+    if server is None:
+        return (
+            "let gRPC exporters send to port 4317 and HTTP exporters to port 4318, or to those of"
+            f" --grpc and --http if you give them, and {PROTOCOL}"
+        )
+    http = f"HTTP exporters send to port {server.http.rpartition(':')[2]}"
+    if server.grpc is None:
+        return f"let {http} and set OTEL_EXPORTER_OTLP_PROTOCOL to http/protobuf"
+    grpc = f"gRPC exporters send to port {server.grpc.rpartition(':')[2]}"
+    return f"let {grpc} and let {http}, and {PROTOCOL}"
+
+
+def _problem(checked: ProblemKind, row: Mapping[str, Any], server: Server | None) -> Problem:
     kind = row["kind"] or "an unnamed sender"
     remedy = _switch(row["kind"]) if checked.name == "content" else checked.remedy
+    if checked.name == EMPTY:
+        remedy = remedy.format(ports=_ports(server))
     fault, example = checked.fault.format(kind=kind), row["example"]
     return Problem(checked.name, row["n"], row["total"], checked.noun, fault, example, remedy)
 

@@ -6,7 +6,6 @@ import click
 
 from otel_lightning.collector.commands.options import STORE
 from otel_lightning.collector.terminal.command_line import expected_errors
-from otel_lightning.collector.terminal.quantities import number_of
 
 
 @click.command()
@@ -55,8 +54,7 @@ def doctor(store: Path) -> None:
         found = diagnose(opened)
     for one in found:
         # Both quote names that senders chose.
-        total = number_of(one.total, one.noun)
-        click.echo(f"{one.number:,} of {total} {printable(one.fault)}")
+        click.echo(printable(one.headline))
         click.echo(f"    such as  {printable(one.example)}")
         click.echo(f"    remedy   {one.remedy}")
     if found:

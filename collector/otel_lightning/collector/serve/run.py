@@ -427,7 +427,8 @@ def _reload(tls: Tls, over_grpc: OverGrpc | None, over_http: HttpServer) -> None
 
 def _ready(settings: Settings, server: Server, say: Callable[[str], None]) -> None:
     # Only now, when it answers: with this file, commands find the server.
-    write_server(settings.store, server)
+    grpc = str(settings.grpc) if settings.grpc else None
+    write_server(settings.store, replace(server, grpc=grpc))
     scheme = "https" if settings.tls else "http"
     over_grpc = f"gRPC at {settings.grpc} and over " if settings.grpc else ""
     say(

@@ -19,6 +19,8 @@ class Server:
     http: str
     tls_cert: str | None = None
     """Path of the TLS certificate for HTTPS; None for plain HTTP."""
+    grpc: str | None = None
+    """Address for OTLP over gRPC; None if it takes none."""
 
 
 def server_file(path: Path) -> Path:
