@@ -81,6 +81,13 @@ def test_a_mistyped_command_names_the_nearest(program: str, cut: int) -> None:
         assert f"'{name}'" in told.output
 
 
+def test_who_asks_for_the_status_hears_which_commands_tell_it() -> None:
+    told = CliRunner().invoke(GROUPS["lightning-ingest"], ["status"])
+    assert told.exit_code == 2
+    assert "No such command 'status'. `lightning-ingest check` counts" in told.output
+    assert "`lightning-ingest doctor`" in told.output
+
+
 @programs
 def test_shells_can_complete_commands_as_documented(program: str) -> None:
     page = (ROOT / "docs" / "reference" / "commands.md").read_text()

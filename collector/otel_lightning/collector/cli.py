@@ -1,6 +1,7 @@
 """The command line `lightning-ingest`: its commands are in the folder `commands`."""
 
 import click
+from click.exceptions import NoSuchCommand
 
 from otel_lightning.collector.commands.check import check, doctor
 from otel_lightning.collector.commands.load import derive, load
@@ -14,6 +15,12 @@ from otel_lightning.collector.terminal.command_line import CommandGroup
 COMMANDS = (
     attach, backup, check, copy, derive, doctor, forget, load, open_page, prices, serve, show, sql,
 )  # fmt: skip
+STATUS = (
+    "`lightning-ingest check` counts what is stored and checks it, and `lightning-ingest doctor` "
+    "finds faults in the data."
+)
+"""Said to those who look for a command with one of the names in `LIKE_STATUS`."""
+LIKE_STATUS = ("health", "info", "stats", "status")
 
 
 class _ServeByDefault(CommandGroup):
@@ -25,6 +32,17 @@ class _ServeByDefault(CommandGroup):
         if args[0].startswith("-") and args[0] not in own if args else not is_completing:
             args = ["serve", *args]
         return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; whoever looks for the status hears which commands tell it."""
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:
+            if error.command_name not in LIKE_STATUS:
+                raise
+            raise click.UsageError(f"{error.message} {STATUS}", ctx) from None
 
 
 @click.group(cls=_ServeByDefault)
