@@ -111,6 +111,8 @@ its calls nothing does, so their `content` is `truncated`. OpenLIT loses the too
 results in the input of Responses, too; for JavaScript (1.15.0) also the assistant's texts in it \
 and the tool calls of its answers, and it says of a streamed response that was cut off that it is \
 complete.
+- Netra writes no ids of responses and no tool definitions. Of Responses it writes no finish \
+reasons and no ids of tool calls.
 - If both LangChain and the OpenAI client are instrumented in JavaScript, by OpenInference or \
 Traceloop, a call may be recorded twice without a shared id: OpenInference's streamed calls and \
 all of Traceloop's then have two rows. Instrument one of the two. LangChain for JavaScript adds \

@@ -631,3 +631,61 @@ def test_the_only_item_of_a_streamed_response_in_langfuse_is_read_with_its_id() 
     call = only_call(span(given))
     assert (call.response_id, call.finish_reason) == ("resp_1", "stop")
     assert [message["parts"] for message in call.output_messages or []] == [ANSWER["parts"]]
+
+
+@pytest.mark.parametrize("times", [1, 40])
+def test_tool_calls_as_texts_of_the_assistant_and_a_reason_of_its_own_number_are_read(
+    times: int,
+) -> None:
+    """Netra writes them so. A reader is compiled for a shape that repeats."""
+    sun, rain = ('{"name": "sun", "arguments": "{}"}', '{"name": "rain", "arguments": "{}"}')
+    given = {
+        "llm.request.type": "chat",
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.prompt.0.content": "Hi",
+        "gen_ai.prompt.1.role": "assistant",
+        "gen_ai.prompt.1.content": sun,
+        "gen_ai.prompt.1.tool_call_id": "c1",
+        "gen_ai.prompt.2.role": "tool",
+        "gen_ai.prompt.2.content": "It shines.",
+        "gen_ai.prompt.2.tool_call_id": "c1",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": sun,
+        "gen_ai.completion.0.tool_call_id": "c2",
+        "gen_ai.completion.1.role": "assistant",
+        "gen_ai.completion.1.content": rain,
+        "gen_ai.completion.1.tool_call_id": "c3",
+        "gen_ai.completion.2.finish_reason": "tool_calls",
+    }
+    calls = derive([span(given, id=f"s{at}", at=at) for at in range(times)], []).llm_calls
+    call = calls[-1]
+    (part,) = (call.input_messages or [])[1]["parts"]
+    assert (part["type"], part["id"], part["name"]) == ("tool_call", "c1", "sun")
+    (answer,) = call.output_messages or []
+    assert [part["id"] for part in answer["parts"]] == ["c2", "c3"]
+    assert (call.finish_reason, call.content) == ("tool_calls", "full")
+
+
+def test_the_items_of_a_response_as_texts_of_the_assistant_are_one_answer() -> None:
+    """Netra writes them so, without ids."""
+    given = {
+        "llm.request.type": "response",
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.prompt.0.content": "Hi",
+        "gen_ai.prompt.1.role": "assistant",
+        "gen_ai.prompt.1.content": '{"name": "sun", "arguments": "{}"}',
+        "gen_ai.prompt.2.role": "tool",
+        "gen_ai.prompt.2.content": "It shines.",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": "I ask.",
+        "gen_ai.completion.1.role": "assistant",
+        "gen_ai.completion.1.content": '{"name": "rain", "arguments": "{}"}',
+    }
+    call = only_call(span(given))
+    assert [message["parts"][0]["type"] for message in call.input_messages or []] == [
+        "text",
+        "tool_call",
+        "tool_call_response",
+    ]
+    (answer,) = call.output_messages or []
+    assert [part["type"] for part in answer["parts"]] == ["text", "tool_call"]

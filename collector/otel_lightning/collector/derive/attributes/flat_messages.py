@@ -133,7 +133,8 @@ class FlatMessages:
 
     def _choice(self, place: Place, attributes: Attributes) -> Message:
         """Return any output message."""
-        if place.content and (text := _plain_text(attributes[place.content])) is not None:
+        text = _plain_text(attributes[place.content]) if place.content else None
+        if text is not None and not place.call_id:
             plain = messages.plain_message("assistant", text)
             if plain is not None:
                 return messages.choice(plain["parts"], attributes.get(place.reason))

@@ -162,7 +162,7 @@ def choices(places: Sequence[Place], other: Callable[[Place, Attributes], Messag
         if place.calls:
             _add_calls(source, place, "False", rest)
             _add_reason(source, place, '"tool_calls" if ended == "stop" else ended')
-        elif place.content:
+        elif place.content and not place.call_id:
             source.add(
                 f"said = a[{source.name(place.content)}]\n"
                 "if said[:1] in odd or said in no_text or written_call in said:"

@@ -13,10 +13,11 @@ from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,
     LlmCall,
+    Message,
     Span,
     ToolCall,
 )
-from otel_lightning.collector.derive.text import json_text, tool_values
+from otel_lightning.collector.derive.text import json_text, messages, tool_parts, tool_values
 
 NAME = "indexed"
 RANK = 80
@@ -35,6 +36,8 @@ OPERATION = "gen_ai.operation.name"
 """The conventions' key that Coralogix's packages write beside flattened messages."""
 NAMES_ONLY = {"opentelemetry.instrumentation.haystack"}
 """Scopes of packages that write the names of an answer's fields (`replies`) and not its texts."""
+RESPONSES = "response"
+"""Netra's type of a request of the Responses API."""
 MOST_TOOLS = 64
 """Maximum number of different tool definitions that are cached per shape."""
 JSON_STARTS = ("{", "[")
@@ -130,15 +133,29 @@ def _read_call(span: Span) -> LlmCall:
         call.tool_definitions = _tools(attributes, plan, plan.tools(attributes))
     call.input_messages = SENT.conversation(attributes, span.memory) or None
     if span.scope_name not in NAMES_ONLY:
-        call.output_messages = ANSWERED.choices(attributes) or None
+        call.output_messages = _with_reason(ANSWERED.choices(attributes)) or None
     if plan.has_tokens:
         # Agent Lightning adds the token ids to AgentOps' spans, as arrays of integers.
         prompt, sampled = (reading.token_ids(reading.array(attributes, key)) for key in TOKENS)
         call.prompt_token_ids = call.prompt_token_ids or prompt
         call.completion_token_ids = call.completion_token_ids or sampled
+    if kind == RESPONSES:
+        call.input_messages = messages.joined(list(map(_item, call.input_messages or ()))) or None
+        call.output_messages = messages.one_turn(map(_item, call.output_messages or ())) or None
     # A text that is no JSON was not truncated.
     texts = [text for text in plan.contents(attributes) if text[:1] in JSON_STARTS]
     return span_rows.completed(call, *texts)
+
+
+def _with_reason(choices: list[Message]) -> list[Message]:
+    """Put together an answer whose finish reason has a number of its own, as Netra writes it.
+
+    The numbers before it are the parts of one answer: its text, or one tool call each.
+    """
+    *said, last = choices or [{}]
+    if not said or last["parts"] or any("finish_reason" in one for one in said):
+        return choices
+    return [{**last, "parts": [part for one in said for part in one["parts"]]}]
 
 
 def _tools(attributes: Attributes, plan: _Plan, told: tuple[str, ...]) -> list[Any] | None:
@@ -162,7 +179,27 @@ def _message(item: dict[str, Any]) -> dict[str, Any]:
         return {**item, "content": json_text.parse(content)}
     if content == NULL and item.get("role") == "assistant":  # JavaScript writes null as text
         return {**item, "content": None}
+    if item.get("role") == "assistant" and "tool_call_id" in item:
+        return _asking(item, json_text.as_object(json_text.parse(content)))
     return item
+
+
+def _asking(item: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the message of a tool call that Netra writes as the text of the assistant."""
+    if asked.keys() != {"name", "arguments"}:
+        return item
+    return {"role": "assistant", "tool_calls": [{"id": item["tool_call_id"], **asked}]}
+
+
+def _item(message: Message) -> Message:
+    """Return an item of a response; Netra writes a tool call as text, without its id."""
+    asked = {}
+    if message["role"] == "assistant" and len(message["parts"]) == 1:
+        asked = json_text.as_object(json_text.parse(message["parts"][0].get("content")))
+    if asked.keys() != {"name", "arguments"}:
+        return message
+    part = tool_parts.tool_call_part(None, asked["name"], asked["arguments"])
+    return {"role": "assistant", "parts": [part]}
 
 
 def _is_blocks(value: Any) -> bool:
