@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 import polars as pl
@@ -35,12 +34,7 @@ class Curve:
         """Begin to gather."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """Write the remaining rows. If the run has failed already, an error here is ignored."""
         with suppress(*([StoreError] if error else [])):
             self.write(self._store)
