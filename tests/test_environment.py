@@ -16,7 +16,13 @@ programs = pytest.mark.parametrize("program", GROUPS)
 @pytest.mark.parametrize("variable", uses())
 def test_a_variable_means_the_same_in_every_command(variable: str) -> None:
     meanings = {
-        (option.opts[-1], option.help, str(option.default), option.multiple)
+        (
+            option.opts[-1],
+            option.help,
+            str(option.default),
+            option.multiple,
+            isinstance(option.show_default, str) and option.show_default,
+        )
         for _, _, option in uses()[variable]
     }
     assert len(meanings) == 1, f"pass command=… to option(): {meanings}"
@@ -68,6 +74,15 @@ def test_no_summary_is_cut_off(program: str) -> None:
     for name, command in group.commands.items():
         summary = " ".join((command.help or "").split("\n\n")[0].split())
         assert f"{name} {summary.split('. ')[0].removesuffix('.')}" in told
+
+
+@programs
+def test_every_help_has_the_store_first_and_one_pair_of_brackets(program: str) -> None:
+    for name, command in commands(GROUPS[program]).items():
+        options = [one.opts[0] for one in command.params if isinstance(one, click.Option)]
+        assert "--store" not in options[1:], name
+        told = " ".join(CliRunner().invoke(GROUPS[program], [name, "-h"]).output.split())
+        assert "[default: " not in told, name
 
 
 @programs

@@ -59,11 +59,10 @@ def _told(option: click.Option, command: click.Command) -> tuple[str, str]:
     # A choice is written [a|b] by click; a bar would end the cell.
     spelled = re.sub(r"\[(.*)\]", lambda one: "{" + one[1].replace("|", ",") + "}", spelled)
     spelled = spelled.replace("|", "\\|").replace(" / ", "` / `")
+    if isinstance(option.show_default, str):  # in words
+        return spelled, OPTION.sub(r"`\1`", option.show_default)
     exact = option.get_help_extra(context).get("default")
-    if exact is not None:
-        return spelled, f"`{exact}`"
-    in_words = re.search(r"\[default: (.*?)\]", " ".join((option.help or "").split()))
-    return spelled, OPTION.sub(r"`\1`", in_words[1]) if in_words else ""
+    return spelled, "" if exact is None else f"`{exact}`"
 
 
 if __name__ == "__main__":

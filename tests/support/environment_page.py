@@ -3,7 +3,6 @@
 `python tests/support/environment_page.py` writes them into the page.
 """
 
-import re
 from pathlib import Path
 
 import click
@@ -49,7 +48,7 @@ def table() -> str:
         users = ", ".join(f"`{name}`" for name in names) if len(used) <= FEW else "most commands"
         option = used[0][2]
         spelled = next(text for text in option.opts if text.startswith("--"))
-        text = re.sub(r"\s*\[default:.*?\]", "", " ".join((option.help or "").split()))
+        text = " ".join((option.help or "").split())
         text = text.replace("|", "\\|").replace("*", "\\*")
         lines.append(f"| `{variable}` | `{spelled}` | {users} | {text} |")
     return "\n".join(lines) + "\n"

@@ -9,11 +9,11 @@ from otel_lightning.collector.terminal.command_line import expected_errors
 
 
 @click.command()
+@STORE
 @click.option("--deep", is_flag=True, envvar="LIGHTNING_CHECK_DEEP",
               help="Also read the whole spool and all ids, derive again, and compare.")  # fmt: skip
 @click.option("--sample", type=click.IntRange(min=1), envvar="LIGHTNING_CHECK_SAMPLE",
               help="With --deep: number of traces to derive again.  [default: all]")  # fmt: skip
-@STORE
 def check(store: Path, *, deep: bool, sample: int | None) -> None:
     """Count the stored rows and check the store; exit code 1 if there is a fault."""
     from otel_lightning.collector.check.counts import check as find

@@ -18,11 +18,11 @@ from otel_lightning.collector.terminal.quantities import number_of
 
 
 @click.command(epilog=example("lightning-ingest load traces.jsonl exported/"))
+@STORE
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @CLIENT_CERT
 @CLIENT_KEY
 @MEMORY
-@STORE
 def load(
     files: tuple[Path, ...],
     store: Path,
@@ -69,6 +69,7 @@ def load(
 
 
 @click.command()
+@STORE
 @click.option(
     "--rebuild",
     is_flag=True,
@@ -78,7 +79,6 @@ def load(
 @SPANS_AT_ONCE
 @WORKERS
 @MEMORY
-@STORE
 def derive(*, rebuild: bool, spans_at_once: int, workers: int, memory: int, store: Path) -> None:
     """Update llm_calls, tool_calls and the other derived tables."""
     from otel_lightning.collector.load.from_files import derive_all

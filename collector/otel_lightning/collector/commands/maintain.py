@@ -11,8 +11,8 @@ from otel_lightning.collector.terminal.quantities import number_of
 
 
 @click.command(epilog=example("lightning-ingest backup copies/traces.duckdb"))
-@click.argument("dest", type=click.Path(path_type=Path))
 @STORE
+@click.argument("dest", type=click.Path(path_type=Path))
 def backup(dest: Path, store: Path) -> None:
     """Back up the store to the file DEST, also while the ingester runs.
 
@@ -54,6 +54,7 @@ def copy(old: Path, new: Path, spans_at_once: int, memory: int) -> None:
 
 
 @click.command(epilog=example("lightning-ingest forget --conversation c-17"))
+@STORE
 @click.option("--trace", "traces", multiple=True, metavar="ID", envvar="LIGHTNING_FORGET_TRACE",
               help="Id of a trace; may be repeated.")  # fmt: skip
 @click.option("--rollout", "rollouts", multiple=True, metavar="ID",
@@ -65,7 +66,6 @@ def copy(old: Path, new: Path, spans_at_once: int, memory: int) -> None:
 @click.option("--where", metavar="SQL", envvar="LIGHTNING_FORGET_WHERE",
               help="SQL condition on spans, such as \"attributes['user.id'] = 'u1'\".")  # fmt: skip
 @MEMORY
-@STORE
 def forget(store: Path, memory: int, **selected: Any) -> None:
     """Erase traces from the store, its spool and judges' answers, down to the bytes on disk.
 
@@ -92,8 +92,8 @@ def forget(store: Path, memory: int, **selected: Any) -> None:
 
 
 @click.command(epilog=example("lightning-ingest prices prices.csv"))
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @STORE
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def prices(file: Path, store: Path) -> None:
     """Replace the prices that the view `costs` uses.
 

@@ -9,12 +9,12 @@ from otel_lightning.collector.terminal.command_line import expected_errors
 
 
 @click.command("open")
+@STORE
 @click.argument("target", required=False)
 @click.option("--no-browser", is_flag=True, envvar="LIGHTNING_NO_BROWSER",
               help="Only print the link.")  # fmt: skip
 @CLIENT_CERT
 @CLIENT_KEY
-@STORE
 def open_page(
     *,
     target: str | None,

@@ -11,6 +11,7 @@ from otel_lightning.collector.terminal.command_line import example, expected_err
 
 
 @click.command(epilog=example("lightning-ingest serve --store traces.duckdb --retain 30d"))
+@STORE
 @click.option("--grpc", metavar="ADDRESS", default="127.0.0.1:4317", show_default=True,
               envvar="LIGHTNING_GRPC",
               help="Address for OTLP over gRPC, for exporters with protocol grpc; 'none' for an"
@@ -77,7 +78,6 @@ from otel_lightning.collector.terminal.command_line import example, expected_err
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text",
               show_default=True, envvar="LIGHTNING_LOG_FORMAT",
               help="Format of the log lines.")  # fmt: skip
-@STORE
 def serve(store: Path, log_format: Literal["text", "json"], **options: Any) -> None:
     """Receive OTLP until stopped (the default command).
 

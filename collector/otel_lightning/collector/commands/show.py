@@ -10,6 +10,7 @@ from otel_lightning.collector.terminal.command_line import example, expected_err
 
 
 @click.command(epilog=example("lightning-ingest show last --errors"))
+@STORE
 @click.argument("rollouts", nargs=-1)
 @click.option("--steps", metavar="STEPS", envvar="LIGHTNING_SHOW_STEPS",
               help="Steps to show, from 0: 3, 3-5, 3- or -5.  [default: all]")  # fmt: skip
@@ -26,7 +27,6 @@ from otel_lightning.collector.terminal.command_line import example, expected_err
               help="Characters of a line.  [default: the terminal's, or 100]")  # fmt: skip
 @click.option("--no-pager", is_flag=True, envvar="LIGHTNING_NO_PAGER",
               help="Print a long answer at once, also on a terminal.")  # fmt: skip
-@STORE
 def show(  # noqa: PLR0913  click passes each option
     *,
     rollouts: tuple[str, ...],

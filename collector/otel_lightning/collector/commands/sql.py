@@ -14,6 +14,7 @@ from otel_lightning.collector.terminal.command_line import example, expected_err
         'lightning-ingest sql "SELECT request_model, count(*) FROM llm_calls GROUP BY 1"'
     )
 )
+@STORE
 @click.argument("query", required=False)
 @click.option("--file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               envvar="LIGHTNING_SQL_FILE", help="File with the query.")  # fmt: skip
@@ -30,7 +31,6 @@ from otel_lightning.collector.terminal.command_line import example, expected_err
               help="Most rows of a table to show; 0 shows all.")  # fmt: skip
 @click.option("--timing", is_flag=True, envvar="LIGHTNING_SQL_TIMING",
               help="Print how long the answer took, on standard error.")  # fmt: skip
-@STORE
 def sql(  # noqa: PLR0913  click passes each option
     *,
     query: str | None,

@@ -6,6 +6,7 @@ depends on its command, such as `--output`, gets the command's name into its var
 """
 
 import gc
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ import click
 from click.exceptions import NoSuchCommand
 
 PREFIX = "LIGHTNING_"
+DEFAULT_IN_WORDS = re.compile(r"\s*\[default: (?P<words>[^\]]*)\]$")
 SUMMARY_CHARACTERS = 200  # click's default of 45 truncates summaries; the formatter wraps them
 
 Command = Callable[..., Any]
@@ -73,6 +75,7 @@ class CommandGroup(click.Group):
         for parameter in cmd.params:
             if isinstance(parameter, click.Option):
                 parameter.show_envvar = True
+                _tell_default(parameter)
         cmd.short_help = cmd.short_help or cmd.get_short_help_str(SUMMARY_CHARACTERS)
         super().add_command(cmd, name)
 
@@ -85,6 +88,17 @@ class CommandGroup(click.Group):
         except NoSuchCommand as error:  # click looks only among the commands that are loaded
             known = self.list_commands(ctx)
             raise NoSuchCommand(error.command_name, possibilities=known, ctx=ctx) from None
+
+
+def _tell_default(option: click.Option) -> None:
+    """Move a default that is told in words, `[default: never]`, beside the variable in the help.
+
+    Click would show two pairs of brackets.
+    """
+    found = DEFAULT_IN_WORDS.search(option.help or "")
+    if found and option.help:
+        option.help = option.help[: found.start()]
+        option.show_default = found["words"]
 
 
 def option(name: str, *, command: str = "", **attributes: Any) -> Callable[[Command], Command]:

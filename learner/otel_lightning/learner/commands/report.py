@@ -15,6 +15,7 @@ ERROR_LENGTH = 200
 
 
 @click.command(epilog=example("lightning-learn report --run policy --output report.html"))
+@store_option
 @option(
     "--run",
     command="report",
@@ -36,7 +37,6 @@ ERROR_LENGTH = 200
     default=0,
     help="Rollouts to show that did best, and as many that did worst, with their text.",
 )
-@store_option
 def report(run: str | None, output: Path, examples: int, store: str) -> None:
     """Write one HTML file about a learning run: verdict, reasons, data, overlap, doubts.
 
