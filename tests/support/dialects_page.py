@@ -109,8 +109,8 @@ inputs.
 asked its tools for. Below one span the calls before tell it; in an agent without any span around \
 its calls nothing does, so their `content` is `truncated`. OpenLIT loses the tool calls and \
 results in the input of Responses, too; for JavaScript (1.15.0) also the assistant's texts in it \
-and the tool calls of its answers, and it says of a streamed response that was cut off that it is \
-complete.
+and the tool calls of its answers (`truncated`), and it says that a streamed response that was \
+cut off is complete.
 - Netra writes no ids of responses and no tool definitions. Of Responses it writes no finish \
 reasons and no ids of tool calls.
 - If both LangChain and the OpenAI client are instrumented in JavaScript, by OpenInference or \

@@ -77,6 +77,20 @@ def test_an_input_in_which_a_turn_of_the_assistant_is_empty_is_truncated(
     assert call.content == content
 
 
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [("completed", (None, "truncated")), ("end_turn", ("stop", "full"))],
+)
+def test_an_empty_answer_that_may_have_lost_its_tool_calls_is_truncated(
+    reason: str, told: tuple[str | None, str]
+) -> None:
+    """OpenLIT writes no tool calls of responses, which are `completed`; `end_turn` has none."""
+    answer = {"role": "assistant", "parts": [], "finish_reason": reason}
+    reasons = {"gen_ai.response.finish_reasons": [reason]}
+    (call,) = derive([span(chat([QUESTION], answer, reasons))], []).llm_calls
+    assert (call.finish_reason, call.content) == told
+
+
 def test_a_span_above_several_calls_sums_them_up_and_is_an_agent_run() -> None:
     outer = span(chat([QUESTION], ANSWER), id="outer", ends=9)
     inner = [

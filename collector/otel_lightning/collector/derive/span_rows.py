@@ -195,7 +195,9 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
 
 
 def without_doubtful_reason(call: LlmCall, raw: object) -> LlmCall:
-    """Forget why an empty answer "stopped": the instrumentation may have dropped its tool calls.
+    """Doubt an empty answer that "stopped": the instrumentation may have dropped its tool calls.
+
+    Its reason is then unknown, and it is not learned from.
 
     Args:
         call: A completed call; changed in place.
@@ -203,9 +205,9 @@ def without_doubtful_reason(call: LlmCall, raw: object) -> LlmCall:
             `end_turn` never stands for tool calls.
     """
     stopped = call.finish_reason == "stop" and (raw is None or str(raw).lower() in STOPPED)
-    if stopped and call.content == "full":
-        answered = any(message["parts"] for message in call.output_messages or ())
-        call.finish_reason = "stop" if answered else None
+    answered = any(message["parts"] for message in call.output_messages or ())
+    if stopped and call.content == "full" and not answered:
+        call.finish_reason, call.content = None, "truncated"
     return call
 
 
