@@ -15,7 +15,7 @@ from support.stores import DATA, counts
 
 from otel_lightning.collector.load.from_files import derive_all, load_file
 from otel_lightning.collector.maintain.backup import back_up_anyhow
-from otel_lightning.collector.spool.folder import SET_ASIDE, spool_folder
+from otel_lightning.collector.spool.folder import SET_ASIDE, dead_letters, spool_folder
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import StoreError, open_store
 
@@ -34,8 +34,11 @@ def test_a_store_that_nobody_serves_is_backed_up(tmp_path: Path) -> None:
         tables = ("spans", "llm_calls", "stale")
         before = counts(store, tables)
     (tmp_path / "t.duckdb.judge").write_bytes(b"")  # an empty SQLite file
+    dead_letters(path).mkdir(parents=True)  # as `load` does, without a spool
+    (dead_letters(path) / "1.traces.pb").write_bytes(b"no request")
     told = cli("backup", str(target), "--store", str(path))
     assert (told.returncode, told.stderr) == (0, "")
+    assert (dead_letters(target) / "1.traces.pb").read_bytes() == b"no request"
     with open_store(target) as store:
         assert counts(store, tables) == before
     assert target.stat().st_mode & 0o777 == 0o600

@@ -145,7 +145,8 @@ def _copy_spool(store: Store, source: Path, target: Path) -> None:
         return
     position = spool_position(store)
     target.mkdir(mode=PRIVATE_FOLDER)
-    shutil.copy2(source / SPOOL_ID, target / SPOOL_ID)
+    if (source / SPOOL_ID).exists():  # else `load` made the folder, for what it could not store
+        shutil.copy2(source / SPOOL_ID, target / SPOOL_ID)
     for segment in segments_of(source):
         if segment >= position.segment:
             shutil.copy2(segment_path(source, segment), segment_path(target, segment))
