@@ -58,7 +58,7 @@ that names the response finds no call without it; let it name the rollout, the t
 - Some packages record no model calls of some frameworks: OpenInference for CrewAI and Haystack 3, \
 Traceloop for Agno 3, CrewAI and LlamaIndex 0.14, and the conventions' own packages for Agno, \
 LlamaIndex and smolagents 1.2b0. Trace the model's client beside them, for example with the \
-packages of [this page](../how-to/which-package.md).
+packages of [this page](../how-to/which-package.md). Haystack's own tracing has them all.
 - LiteLLM's proxy loses the tool calls and results in the input of the Responses API, and gives \
 the provider's response ids in an encrypted form, which is what its clients get. Traceloop for \
 JavaScript loses the answers of Responses that are streamed or call tools. Traceloop for \

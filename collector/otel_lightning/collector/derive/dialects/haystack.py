@@ -1,7 +1,9 @@
 """Haystack's own tracing: one span per component, with input and output if content is traced.
 
-A generator is a model call; the metadata of its replies comes from the provider. One component runs
-several tools in one span, so tool executions are read from the messages instead.
+A generator is a model call; the metadata of its replies comes from the provider. An agent of
+Haystack 3 runs its generator without a component's span: a step's span `llm` is the model call, and
+its spans `tool` are the executions. In Haystack 2 one component runs several tools in one span, so
+tool executions are read from the messages instead.
 """
 
 from collections.abc import Mapping
@@ -9,7 +11,8 @@ from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span
+from otel_lightning.collector.derive.dialects.semconv_tools import TOLD
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
 from otel_lightning.collector.derive.text import (
     json_text,
     messages,
@@ -24,6 +27,9 @@ RANK = 100
 COMPONENT = "haystack.component."
 KIND = "haystack.component.type"
 AGENT = "haystack.agent.run"
+MODEL, TOOL = "haystack.agent.step.llm", "haystack.agent.step.tool"
+TRIED = "haystack.chat_generator.run"
+"""The span of a generator that another component runs."""
 SPELLED = '"ChatMessage(_role='
 """Occurs in the JSON of a component's input if its messages are `repr()` texts."""
 BLOCKS = {"ToolCall": "tool_call", "ToolCallResult": "tool_call_result"}
@@ -31,24 +37,49 @@ BLOCKS = {"ToolCall": "tool_call", "ToolCallResult": "tool_call_result"}
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span belongs to a component or an agent."""
-    return KIND in span.attributes or span.name == AGENT
+    """Tell whether the span belongs to a component, an agent or an agent's step."""
+    return KIND in span.attributes or span.name in {AGENT, MODEL, TOOL}
 
 
-def read(span: Span) -> LlmCall | AgentRun | None:
-    """Read an agent's span as a run and a generator's as a model call; other components as None."""
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+    """Read an agent's span, a tool's, or a model call's; other components as None."""
     if span.name == AGENT:
         return span_rows.agent_run(
             span, "agent", reading.text(span.attributes, "haystack.agent.name")
         )
-    is_call = span.attributes[KIND].endswith("Generator")
-    return _read_call(span) if is_call else None
+    if span.name == TOOL:
+        return _read_tool(span)
+    if span.name == MODEL:
+        return _read_call(span, f"{MODEL}.")
+    is_call = span.attributes[KIND].endswith("Generator") and not _is_told_above(span)
+    return _read_call(span, COMPONENT) if is_call else None
 
 
-def _read_call(span: Span) -> LlmCall:
+def _is_told_above(span: Span) -> bool:
+    """Tell whether a fallback's span above has the answer: it tells its generators' inputs only."""
+    written = [f"{COMPONENT}{side}" in span.attributes for side in ("input", "output")]
+    return span.name == TRIED and written == [True, False] and not span_rows.failed(span)
+
+
+def _read_tool(span: Span) -> ToolCall:
+    result = span.attributes.get(f"{TOOL}.output")
+    parsed = json_text.parse(result)
+    tool = span_rows.tool_call(
+        span,
+        reading.text(span.attributes, "haystack.tool.name"),
+        arguments=json_text.parse(span.attributes.get(f"{TOOL}.input")),
+        result=result if parsed is None else parsed,
+    )
+    # The failure of a tool is told to the model; its span ends without an error.
+    if span.attributes.get("haystack.tool.error") == "true":
+        tool.error_type = tool.error_type or TOLD
+    return tool
+
+
+def _read_call(span: Span, prefix: str) -> LlmCall:
     call = span_rows.llm_call(span, NAME)
     call.operation = "chat"
-    texts = [span.attributes.get(f"{COMPONENT}{side}") for side in ("input", "output")]
+    texts = [span.attributes.get(f"{prefix}{side}") for side in ("input", "output")]
     sent, answered = (json_text.as_object(json_text.parse(text)) for text in texts)
     _fill(call, sent, answered, span.memory)
     return span_rows.completed(call, *texts)

@@ -147,6 +147,8 @@ def _same_output(outer: LlmCall, inner: LlmCall) -> bool:
         return outer.response_id == inner.response_id
     if _asked(outer) & _asked(inner):  # OpenLIT records one of the parallel tool calls of Responses
         return True
+    if inner.error_type and not (_is_answered(inner) or outer.error_type) and _is_answered(outer):
+        return False  # another attempt answered, which is not recorded by itself
     return _agree(outer, inner) and not _counted_otherwise(outer, inner)
 
 
