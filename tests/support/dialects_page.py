@@ -93,6 +93,9 @@ LangChain's answers only the first tool call. Coralogix's package for the OpenAI
 no calls of chat completions models. OpenInference for Google ADK 2 writes all calls of one run of \
 an agent onto one span, so only the last is known; ADK's own spans have them all. OpenInference's \
 processor for Strands joins the results of parallel tools into one, with the id of the last.
+- NVIDIA's NeMo Agent Toolkit 1.9 sent, of an agent that calls tools, only the first model call of \
+each run when it was recorded, and no executions, so trace the model's client beside it. It adds \
+`additionalProperties: false` and `strict` to the parameters of every tool; both are left out.
 - Packages for Bedrock (the conventions' own and Traceloop) leave cached tokens out of the input \
 tokens. They are added only where the total of all tokens is beside them.
 - Elastic's distribution (EDOT) drops the attributes that a span starts with, so only the name of \

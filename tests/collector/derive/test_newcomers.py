@@ -410,6 +410,34 @@ def test_a_haystack_tool_that_tells_the_model_of_its_error_failed() -> None:
     assert tool.error_type == "tool_error"
 
 
+NAT = {"nat.span.kind": "LLM", "openinference.span.kind": "LLM", "llm.token_count.total": 3}
+
+
+def test_tool_calls_that_nat_spells_after_a_text_are_read() -> None:
+    asked = [{"id": "c1", "type": "function", "function": {"name": "sun", "arguments": "{}"}}]
+    call = only_call(span(NAT | {"output.value": f"Let me look\n\nTool calls: {asked}"}))
+    (answer,) = call.output_messages or []
+    assert answer["parts"] == [
+        {"type": "text", "content": "Let me look"},
+        {"type": "tool_call", "id": "c1", "name": "sun", "arguments": {}, "arguments_raw": "{}"},
+    ]
+
+
+def test_an_answer_of_nat_that_speaks_of_tool_calls_stays_whole() -> None:
+    text = "Two kinds:\n\nTool calls: of the model, and others"
+    call = only_call(span(NAT | {"output.value": text}))
+    (answer,) = call.output_messages or []
+    assert answer["parts"] == [{"type": "text", "content": text}]
+
+
+@pytest.mark.parametrize(("written", "known"), [("unknown", None), ("c7", "c7")])
+def test_a_conversation_of_nat_that_it_does_not_know_is_none(
+    written: str, known: str | None
+) -> None:
+    call = only_call(span(NAT | {"nat.conversation.id": written, "output.value": "Hello"}))
+    assert call.conversation_id == known
+
+
 @pytest.mark.parametrize(
     ("output", "answer"),
     [("Hello", "Hello"), (json.dumps([{"role": "assistant", "content": "Hello"}]), "Hello")],

@@ -1,0 +1,80 @@
+"""NVIDIA's NeMo Agent Toolkit: OpenInference's keys, with answers as text and LangChain's metadata.
+
+The tool calls of an answer are spelled after its text, as Python spells them.
+"""
+
+from typing import Any
+
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.dialects import (
+    langchain_results,
+    openinference,
+    openinference_calls,
+)
+from otel_lightning.collector.derive.rows import LlmCall, Message, Reader, Row, Span
+from otel_lightning.collector.derive.text import json_text, messages, tool_values
+
+NAME = "nat"
+RANK = 5
+KIND = "nat.span.kind"
+UNKNOWN = "unknown"
+"""What the toolkit writes for every value that it does not know."""
+ADDED = {"additionalProperties": False, "strict": True}
+"""What the toolkit writes into the schema of each tool's parameters."""
+ASKED = "\n\nTool calls: "
+"""What stands between an answer's text and its tool calls."""
+
+
+def matches(span: Span) -> bool:
+    """Tell whether the toolkit wrote the span."""
+    return KIND in span.attributes and openinference.KIND in span.attributes
+
+
+def read(span: Span) -> Row | None:
+    """Read a span of the toolkit."""
+    return reader(span)(span)
+
+
+def reader(span: Span) -> Reader:
+    """Return the function that reads the spans of this kind."""
+    return _read_call if span.attributes[KIND] == "LLM" else openinference.reader(span)
+
+
+def _read_call(span: Span) -> LlmCall:
+    attributes = span.attributes
+    call = span_rows.llm_call(span, NAME)
+    call.operation = "chat"
+    cut = openinference_calls.fill(call, span)
+    known = reading.text(attributes, "nat.conversation.id")
+    call.conversation_id = call.conversation_id or (known if known != UNKNOWN else None)
+    told = json_text.as_object(json_text.parse(attributes.get("nat.metadata")))
+    result = {"generations": [told.get("chat_responses")]}
+    langchain_results.fill(call, result)
+    # The toolkit calls the framework the provider.
+    call.provider = langchain_results.metadata(result).get("model_provider")
+    call.tool_definitions = tool_values.flat_tools(map(_tool, told.get("tools_schema") or ()))
+    said = attributes.get(openinference_calls.OUTPUT)
+    call.output_messages = _answer(said, call.finish_reason) if said is not None else None
+    return span_rows.completed(call, said, cut=cut)
+
+
+def _tool(definition: Any) -> Any:
+    """Return a tool's definition without what the toolkit adds; it calls the schema's type `type_`.
+
+    Every schema has the additions, so whether the agent sent them is unknown.
+    """
+    function = json_text.as_object(json_text.as_object(definition).get("function"))
+    schema = json_text.as_object(function.get("parameters"))
+    plain = {key.removesuffix("_"): schema[key] for key in schema if schema[key] != ADDED.get(key)}
+    return {"type": "function", "function": {**function, "parameters": plain}}
+
+
+def _answer(text: str, reason: str | None) -> list[Message]:
+    said, _, spelled = text.rpartition(ASKED)
+    asked = json_text.parse_literal(spelled)
+    if not isinstance(asked, list):
+        said, asked = text, []
+    told = {"role": "assistant", "content": said, "tool_calls": asked}
+    turns = messages.read_message(told)
+    return [messages.choice([part for turn in turns for part in turn["parts"]], reason)]
