@@ -12,6 +12,8 @@ from otel_lightning.collector.derive.batches.rollout_sizes import Size
 from otel_lightning.collector.derive.text.json_text import dumps
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.backoff import (
+    ALONE_PATIENCE,
+    ALONE_SECONDS,
     LARGE,
     LARGE_SPANS,
     MEMORY_SECONDS,
@@ -52,9 +54,9 @@ def said(role: str, text: str) -> dict[str, Any]:
 
 
 def ticking() -> Callable[[], float]:
-    """Return a clock that goes on by one second whenever it is looked at."""
+    """Return a clock that goes on by a quarter of a second whenever it is looked at."""
     ticks: Iterator[int] = count()
-    return lambda: float(next(ticks))
+    return lambda: next(ticks) / 4
 
 
 def rows(store: Store) -> list[dict[str, Any]]:
@@ -85,7 +87,8 @@ def test_a_growing_conversation_is_derived_a_few_times_and_is_whole_in_the_end(
         while backoff.waiting():
             refresh(store, backoff=backoff)
         found = rows(store)
-    assert LARGE < times < TURNS // 2
+    # Each of the first turns, and of the others less than half.
+    assert LARGE < times < LARGE + (TURNS - LARGE) // 2
     assert len(found) == TURNS
     assert found == derived_at_once(requests, tmp_path)
 
@@ -142,6 +145,39 @@ def test_a_long_trace_with_few_calls_waits_for_more_late_spans(
         assert refresh(store, backoff=backoff) == 0
         backoff.clock = lambda: 1_000.0
         assert refresh(store, backoff=backoff) == 1
+
+
+def test_a_rollout_that_takes_long_waits_less_while_nothing_else_is_to_be_derived(
+    tmp_path: Path,
+) -> None:
+    *talk, last = turns(**{"conversation.id": "talk"})
+    other = turns(**{"conversation.id": "other"})[-1]
+    took, now = 10.0, 0.0
+    backoff = Backoff(lambda: now)
+    backoff.note({"talk": Size(LARGE, 0)}, began=-took)
+    now = ALONE_PATIENCE * took - 1
+    with open_store(tmp_path / "t.duckdb") as store:
+        load(store, talk, dead_letters=tmp_path)
+        assert refresh(store, backoff=backoff) == 0
+        now += 1
+        load(store, [other], dead_letters=tmp_path)
+        assert refresh(store, backoff=backoff) == 1  # the other conversation only
+        assert refresh(store, backoff=backoff) >= len(talk)  # both have the same history
+        load(store, [last], dead_letters=tmp_path)
+        backoff.note({"talk": Size(LARGE, 0)}, began=now - took)
+        assert refresh(store, backoff=backoff) == 0
+
+
+@pytest.mark.parametrize("took", [0.1, ALONE_SECONDS / PATIENCE, ALONE_SECONDS / 3, 2.0, 10.0])
+def test_only_a_long_delay_is_shorter_while_nothing_else_is_to_be_derived(took: float) -> None:
+    now = 0.0
+    backoff = Backoff(lambda: now)
+    backoff.note({"talk": Size(LARGE, 0)}, began=-took)
+    alone = max(ALONE_PATIENCE * took, ALONE_SECONDS)
+    for now in (0.9 * took, 3.9 * took, 0.9 * ALONE_SECONDS, 1.1 * ALONE_SECONDS, 4.1 * took):
+        waits = backoff.waiting()
+        assert bool(waits) == (now < PATIENCE * took)
+        assert backoff.waiting(alone=True) == (waits if now < alone else [])
 
 
 def test_a_short_rollout_never_waits() -> None:

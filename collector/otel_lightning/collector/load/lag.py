@@ -15,8 +15,8 @@ from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store
 
 LONGEST_PUT_OFF_SECONDS = 300.0
-"""Lag from which a growing rollout is an alarm, too. It waits four times as long as deriving it
-took (`Backoff`), so a long one may exceed the largest lag for good reason."""
+"""Lag from which a growing rollout is an alarm, too. It waits up to four times as long as
+deriving it took (`Backoff`), so a long one may exceed the largest lag for good reason."""
 
 
 class Lag:

@@ -3,7 +3,8 @@
 A rollout is always derived as a whole. A rollout of n turns that is derived after each turn, or a
 trace of n spans that is derived after each late span, would therefore cost the square of n. So a
 large rollout waits `PATIENCE` times as long as the last deriving of all growing rollouts took: they
-then take a bounded share of the time, and one deriving covers several turns.
+then take a fifth of the time at most, and one deriving covers several turns. While nothing else is
+to be derived, a long delay is a quarter of that: then they take half of the time at most.
 """
 
 import time
@@ -16,6 +17,9 @@ LARGE, LARGE_SPANS = 16, 1_000
 """A rollout with fewer calls and fewer spans never waits, because deriving it is cheap."""
 PATIENCE = 4.0
 """Seconds of waiting for each second that deriving took."""
+ALONE_PATIENCE, ALONE_SECONDS = 1.0, 5.0
+"""The same while nothing else is to be derived, but a delay is not made shorter than 5 seconds: a
+conversation whose turns come faster than that is not derived more often."""
 MEMORY_SECONDS = 60.0
 """A rollout that is derived again within this time after its delay counts as growing."""
 
@@ -23,6 +27,8 @@ MEMORY_SECONDS = 60.0
 class _Derived(NamedTuple):
     seconds: float
     due: float
+    due_alone: float
+    """When it may be derived if nothing else is to be derived."""
     grows: bool
 
 
@@ -38,10 +44,15 @@ class Backoff:
         self.clock = clock
         self._derived: dict[str, _Derived] = {}
 
-    def waiting(self) -> list[str]:
-        """Return the ids of the rollouts whose delay has not passed yet."""
+    def waiting(self, *, alone: bool = False) -> list[str]:
+        """Return the ids of the rollouts whose delay has not passed yet.
+
+        Args:
+            alone: Whether nothing else is to be derived.
+        """
         now = self.clock()
-        return [name for name, one in self._derived.items() if one.due > now]
+        known = self._derived.items()
+        return [name for name, one in known if (one.due_alone if alone else one.due) > now]
 
     def put_off(self, grace: float) -> list[str]:
         """Return the ids of the rollouts that wait, or whose delay ended recently.
@@ -80,6 +91,8 @@ class Backoff:
             if one.grows and one.due > ended and name not in large
         )
         for name, seconds in large.items():
-            due = ended + PATIENCE * max(growing, seconds)
-            known[name] = _Derived(seconds, due, grows=name in known)
+            took = max(growing, seconds)
+            delay = PATIENCE * took
+            alone = min(delay, max(ALONE_PATIENCE * took, ALONE_SECONDS))
+            known[name] = _Derived(seconds, ended + delay, ended + alone, grows=name in known)
         self._derived = known

@@ -139,7 +139,10 @@ def _refresh_traces(
     began = backoff.clock()
     with store.transaction():
         size_new(store, [""])
-        batch, closed = _read_picked(store, spans_at_once, backoff.waiting(), parsed, trial_schemas)
+        waiting = backoff.waiting()
+        batch, closed = _read_picked(store, spans_at_once, waiting, parsed, trial_schemas)
+        if not closed.size() and (fewer := backoff.waiting(alone=True)) != waiting:
+            batch, closed = _read_picked(store, spans_at_once, fewer, parsed, trial_schemas)
         if not (done := closed.size()):
             return 0
         batch.put_together()
