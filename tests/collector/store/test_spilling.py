@@ -4,7 +4,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pyarrow as pa
 import pytest
@@ -106,3 +108,18 @@ def test_what_a_killed_process_spilled_is_erased_and_the_own_folder_stays(path: 
         erase_spilled(path)
         assert len(list(Path(f"{path}.tmp").iterdir())) == 1
     assert not Path(f"{path}.tmp").exists()
+
+
+def test_other_processes_may_remove_their_folders_while_what_is_spilled_is_counted(
+    path: Path,
+) -> None:
+    with open_store(path) as store, ThreadPoolExecutor() as others:
+        store.limit(MEMORY)
+        going = [others.submit(make_and_remove, Path(f"{path}.tmp"), 500) for _ in range(2)]
+        while not all(one.done() for one in going):
+            store.let_go()
+
+
+def make_and_remove(common: Path, times: int) -> None:
+    for _ in range(times):
+        Path(mkdtemp(dir=common)).rmdir()

@@ -10,9 +10,11 @@ reader, such as a sort of all texts, could then leave no room for the spool, and
 be acknowledged.
 """
 
+import fnmatch
 import os
 import shutil
 import weakref
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
@@ -87,11 +89,12 @@ def erase_spilled(path: Path) -> None:
         path: The store's file.
     """
     own = _in_use.get(path.absolute())
-    for file in _common(path).rglob(SPILLED):
-        if own is None or file.parent != own.path:
+    for folder, files in _spilled(_common(path)):
+        if own and folder == own.path:
+            continue
+        for file in files:
             erase_file(file)
-    for folder in _common(path).glob("*/"):
-        if own is None or folder != own.path:
+        if folder != _common(path):
             with suppress(OSError):  # a file that is not DuckDB's
                 folder.rmdir()
 
@@ -105,7 +108,11 @@ def limit_spilling(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
         connection: A connection to the store.
         path: The store's file; DuckDB spills to a folder beside it.
     """
-    spilled = _spilled(_common(path))
+    spilled = 0
+    for _, files in _spilled(_common(path)):
+        for file in files:
+            with suppress(FileNotFoundError):  # the statement has ended
+                spilled += file.stat().st_size
     most = max(int(SHARE * (shutil.disk_usage(path.parent).free + spilled)), spilled)
     with suppress(duckdb.OutOfMemoryException):  # more was spilled meanwhile: the limit stays
         connection.execute(f"SET GLOBAL {SETTING} = '{most}B'")
@@ -131,9 +138,10 @@ def _remove(folder: Path, process: int) -> None:
         folder.parent.rmdir()
 
 
-def _spilled(folder: Path) -> int:
-    size = 0
-    for file in folder.rglob(SPILLED):
-        with suppress(FileNotFoundError):  # the statement has ended
-            size += file.stat().st_size
-    return size
+def _spilled(common: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield each folder that is spilled to, and the files in it.
+
+    Other processes remove theirs meanwhile; `os.walk` passes over a folder that is gone.
+    """
+    for folder, _, names in os.walk(common):
+        yield Path(folder), [Path(folder, name) for name in fnmatch.filter(names, SPILLED)]
