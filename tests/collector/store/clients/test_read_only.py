@@ -254,6 +254,19 @@ def test_a_statement_with_nul_is_refused() -> None:
     assert "NUL" in str(guard.refusal("SELECT 1\0; DELETE FROM spans"))
 
 
+def test_why_a_statement_could_not_be_judged_is_told_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def answer(*_: object, **__: object) -> str:
+        raise OSError("no process can be started")
+
+    guard = read_only.ReadOnlyGuard(read_only.Tokens("r", "w", "s"), duckdb.connect(), answer)
+    runs = guard.authorize("a session of a reader", "SELECT 1")
+    with pytest.raises(duckdb.Error, match="no process can be started"):
+        duckdb.sql(str(runs)).fetchall()
+    assert "no process can be started" in caplog.text
+
+
 @pytest.mark.parametrize("deep", ["(" * 9000 + "1" + ")" * 9000, "1+" * 20_000 + "1", "[" * 900])
 def test_a_deep_statement_breaks_nothing(deep: str, reader: Store) -> None:
     with suppress(StoreError):

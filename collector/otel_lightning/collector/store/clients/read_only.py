@@ -8,6 +8,7 @@ There is a second wall: the served database has no access to files, network and 
 
 import hmac
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from otel_lightning.collector.store.clients.cancellation import Cancellation
 from otel_lightning.collector.store.clients.statement_gate import ClosedGateError, StatementGate
 from otel_lightning.collector.store.sql_text import quote_literal
 from otel_lightning.collector.store.syntax_tree import Node, deserialize, nodes, serialize
+
+logger = logging.getLogger(__name__)
 
 TABLE_FUNCTIONS = frozenset({
     "duckdb_columns", "duckdb_constraints", "duckdb_databases", "duckdb_functions",
@@ -116,6 +119,9 @@ class ReadOnlyGuard:
                 return self._decide(session, sql, cancellation)
         except ClosedGateError as error:
             return _refused(sql, str(error))
+        except Exception as error:  # Quack would only say "Authorization failed", and log nothing
+            logger.exception("A statement could not be judged")
+            return _refused(sql, f"lightning-ingest could not judge the statement: {error}")
 
     @contextmanager
     def alone(self, connection: duckdb.DuckDBPyConnection) -> Iterator[bool]:
