@@ -195,17 +195,7 @@ def _copy_spool(store: Store, old: Path, new: Path) -> str:
     """Store the requests that wait on the spool of the old store; return what was found."""
     with open_file(old, read_only=True) as opened:
         position = spool_position(opened)
-    known, count, damaged, size = SeenIds(store), 0, 0, 0
-    aside = dead_letters(new)
-    batch: list[Request] = []
-    for request in waiting_requests(spool_folder(old), position, aside):
-        batch.append(request)
-        damaged += request.damaged is not None
-        count, size = count + 1, size + len(request.body)
-        if size >= BYTES_AT_ONCE:
-            load(store, batch, known, dead_letters=aside)
-            batch, size = [], 0
-    load(store, batch, known, dead_letters=aside)
+    count, damaged = store_waiting(store, spool_folder(old), position, dead_letters(new))
     found = number_of(
         count - damaged,
         "request that was not stored yet",
@@ -216,6 +206,31 @@ def _copy_spool(store: Store, old: Path, new: Path) -> str:
         return found
     parts = number_of(damaged, "damaged part that is set aside", "damaged parts that are set aside")
     return f"{found}, {parts}"
+
+
+def store_waiting(store: Store, folder: Path, position: Position, aside: Path) -> tuple[int, int]:
+    """Store the requests that wait on a spool.
+
+    Args:
+        store: The store that gets them, open for writing.
+        folder: The spool's folder; nobody writes to it.
+        position: Position up to which requests are stored.
+        aside: Folder for damaged bytes, and for bodies that cannot be decoded.
+
+    Returns:
+        Number of requests and damaged parts, and number of damaged parts.
+    """
+    known, count, damaged, size = SeenIds(store), 0, 0, 0
+    batch: list[Request] = []
+    for request in waiting_requests(folder, position, aside):
+        batch.append(request)
+        damaged += request.damaged is not None
+        count, size = count + 1, size + len(request.body)
+        if size >= BYTES_AT_ONCE:
+            load(store, batch, known, dead_letters=aside)
+            batch, size = [], 0
+    load(store, batch, known, dead_letters=aside)
+    return count, damaged
 
 
 def waiting_requests(folder: Path, position: Position, aside: Path) -> Iterator[Request]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from otel_lightning.collector.files.overwrite import erase_file, overwrite
-from otel_lightning.collector.load.batches import load
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.maintain.copy_store import (
@@ -19,7 +18,7 @@ from otel_lightning.collector.maintain.copy_store import (
     copy_table,
     judge_cache,
     partial_store,
-    waiting_requests,
+    store_waiting,
 )
 from otel_lightning.collector.maintain.unfinished import Unfinished
 from otel_lightning.collector.refresh.refresh import forget_kept
@@ -36,12 +35,10 @@ from otel_lightning.collector.store import (
     statement,
 )
 from otel_lightning.collector.store.kept_filters import filters_file
-from otel_lightning.collector.store.seen_ids import SeenIds
 from otel_lightning.collector.store.spilling import erase_spilled
 from otel_lightning.collector.store.sql_text import quote_name
 from otel_lightning.collector.store.tables_with import tables_with
 
-BYTES_AT_ONCE = 16 * 1024 * 1024
 OF_THE_FILE = frozenset({"schema_migrations"})
 
 
@@ -135,15 +132,8 @@ def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> 
 
 def _empty_spool(store: Store, path: Path) -> None:
     """Store the requests that wait on the spool, then erase all segments."""
-    folder, aside = spool_folder(path), dead_letters(path)
-    known, batch, size = SeenIds(store), [], 0
-    for request in waiting_requests(folder, spool_position(store), aside):
-        batch.append(request)
-        size += len(request.body)
-        if size >= BYTES_AT_ONCE:
-            load(store, batch, known, dead_letters=aside)
-            batch, size = [], 0
-    load(store, batch, known, dead_letters=aside)
+    folder = spool_folder(path)
+    store_waiting(store, folder, spool_position(store), dead_letters(path))
     store.checkpoint()
     for segment in segments_of(folder) if folder.exists() else ():
         erase_file(segment_path(folder, segment))
