@@ -86,3 +86,51 @@ def test_a_reward_that_is_not_finite_is_refused_by_name(
             pass
     with pytest.raises(DataError, match=f"Reward 'solved' of rollout '{'b' * 32}' is {shown}[.]"):
         make_transitions(str(path), Settings())
+
+
+def stored(folder: Path, spans: list[dict[str, Any]]) -> str:
+    traces = {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
+    called = parse_json(ExportTraceServiceRequest, json.dumps(traces).encode())
+    path = folder / "traces.duckdb"
+    with open_store(path) as store:
+        load(store, [Request("traces", START, called.SerializeToString())], dead_letters=folder)
+        while refresh(store):
+            pass
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("nan", "nan"), ("NAN", "nan"), ("inf", "inf"), ("-Infinity", "-inf")]
+)
+def test_a_text_of_no_finite_number_is_refused_as_a_number_is(
+    tmp_path: Path, text: str, shown: str
+) -> None:
+    score = attribute(names.EVALUATION_SCORE_VALUE, "stringValue", text)
+    solved = [attribute(names.EVALUATION_NAME, "stringValue", "solved"), score]
+    events = {"a" * 32: judged(1.0, "a" * 32), "b" * 32: solved}
+    spans = [
+        call(trace, [{"name": RESULT, "timeUnixNano": str(START), "attributes": said}])
+        for trace, said in events.items()
+    ]
+    with pytest.raises(DataError, match=f"Reward 'solved' of rollout '{'b' * 32}' is {shown}[.]"):
+        make_transitions(stored(tmp_path, spans), Settings())
+
+
+@pytest.mark.parametrize("returned", ["NaN", '"nan"'])
+def test_a_reward_of_nan_that_a_function_returned_to_agentops_is_refused_by_name(
+    tmp_path: Path, returned: str
+) -> None:
+    spans = []
+    for trace, value in (("a" * 32, "1.0"), ("b" * 32, returned)):
+        output = f'{{"type": "reward", "value": {value}}}'
+        graded = {
+            "traceId": trace,
+            "spanId": trace[:15] + "0",
+            "name": "grade",
+            "startTimeUnixNano": str(START + 2 * 10**9),
+            "endTimeUnixNano": str(START + 3 * 10**9),
+            "attributes": [attribute("agentops.task.output", "stringValue", output)],
+        }
+        spans += [call(trace, []), graded]
+    with pytest.raises(DataError, match=f"Reward 'primary' of rollout '{'b' * 32}' is nan[.]"):
+        make_transitions(stored(tmp_path, spans), Settings())

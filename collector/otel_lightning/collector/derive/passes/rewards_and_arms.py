@@ -6,6 +6,7 @@ Both are sent as OpenTelemetry's own events, `gen_ai.evaluation.result` and
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -18,8 +19,6 @@ from otel_lightning.instrumentation import attributes as names
 EVENTS = {names.EVALUATION_RESULT, names.FEATURE_FLAG_EVALUATION}
 ANNOTATION = "agentlightning.annotation"
 AGENTOPS_OUTPUTS = ("agentops.task.output", "agentops.entity.output")
-NOT_FINITE = ("NaN", "Infinity", "-Infinity")
-"""Texts of doubles that are not finite, in stored attributes."""
 UNNAMED = "primary"
 """The name given to a reward without one, which is also Agent Lightning's default."""
 ROLLOUT_IDS = (names.ROLLOUT_ID, "agentlightning.rollout_id")
@@ -128,13 +127,18 @@ def _dimensions(attributes: Attributes) -> list[Attributes]:
 
 def _returned(span: Span) -> Iterator[Reward]:
     """Yield the reward that a function under AgentOps' `@reward` returned."""
-    said = parse(reading.text(span.attributes, *AGENTOPS_OUTPUTS))
+    text = reading.text(span.attributes, *AGENTOPS_OUTPUTS)
+    said = parse(text)
     if isinstance(said, dict) and said.get("type") == "reward":
+        value = said.get("value")
+        if text and value is None:
+            value = json.loads(text).get("value")  # `parse` reads NaN and infinity as null
+        # `_score` reads the text of an attribute.
+        shown = value if isinstance(value, str) else json.dumps(value)
         yield Reward(
             reward_id=_identity(span.trace_id, span.span_id, "agentops"),
             name=UNNAMED,
-            # `_score` reads the text of an attribute.
-            value=_score({"value": json.dumps(said.get("value"))}, "value"),
+            value=_score({"value": shown}, "value"),
             trace_id=span.trace_id,
             rollout_id=reading.text(span.resource, *ROLLOUT_IDS),
             source="agentops",
@@ -186,8 +190,15 @@ def _score(attributes: Attributes, key: str) -> float | None:
 
     The learner refuses a reward of NaN by its name. As None it would count as no reward.
     """
-    text = attributes.get(key)
-    return float(text) if text in NOT_FINITE else number(attributes, key)
+    value = number(attributes, key)
+    if value is not None:
+        return value
+    try:
+        # A stored double has the text `NaN`; senders also write `nan`, `inf` or `-Infinity`.
+        read = float(attributes.get(key) or "")
+    except ValueError:
+        return None
+    return None if math.isfinite(read) else read
 
 
 def _identity(*carrier: object) -> str:
