@@ -1,3 +1,4 @@
+import json
 import math
 from dataclasses import replace
 
@@ -16,12 +17,16 @@ from otel_lightning.learner.evaluate.gate import (
     Requirements,
     Verdict,
     _tasks_needed,
+    as_recorded,
     effective_sample_size,
     held_out_verdict,
     importance_weights,
+    recorded_verdict,
 )
 from otel_lightning.learner.evaluate.off_policy import Logged
+from otel_lightning.learner.evaluate.refusals import Cause, Refusal, recorded_refusals
 from otel_lightning.learner.evaluate.to_pass import what_would_pass
+from otel_lightning.learner.runs import to_json
 
 SUCCESS = Requirements((0.0, 1.0))
 
@@ -258,15 +263,72 @@ def test_what_would_pass_depends_on_what_is_missing() -> None:
     assert what_would_pass(verdict) == f"about 60 more held-out tasks like these, {gain}"
     of_arms = replace(verdict, rollouts_needed={"a": 10, "b": 2000})
     assert "more rollouts: 2,000 of 'b', 10 of 'a' (the smallest" in what_would_pass(of_arms)
-    reasons = ("the gain may be chance: at least -1", "9 tasks (10 needed: collect more, or …)")
-    assert what_would_pass(replace(verdict, refusals=reasons)).endswith(gain)
-    of_weights = replace(of_arms, refusals=(*reasons, "the importance weights average 4.28"))
+    few = Refusal(Cause.FEW_TASKS, "9 tasks are too few")
+    assert what_would_pass(replace(verdict, reasons=(*verdict.reasons, few))).endswith(gain)
+    weights = Refusal(Cause.MEAN_WEIGHT, "the importance weights average 4.28")
+    of_weights = replace(of_arms, reasons=(*verdict.reasons, weights))
     assert what_would_pass(of_weights).endswith("do not remove the other reasons of the refusal.")
-    assert "tasks is enough" in what_would_pass(replace(verdict, tasks_needed=40.0))
+    assert "tasks is enough" in what_would_pass(replace(verdict, reasons=(weights,)))
+    unknown = replace(verdict, tasks_needed=None)
+    assert what_would_pass(unknown).startswith("more held-out tasks like these (how many cannot be")
     assert "hold tasks out" in what_would_pass(replace(verdict, tasks=0))
     small = replace(verdict, gain=0.05, least_gain=0.1)
     assert "is not above the least gain of 0.1" in what_would_pass(small)
     assert "show no gain" in what_would_pass(replace(verdict, gain=-0.1))
+
+
+def test_more_tasks_are_asked_for_while_too_few_decide() -> None:
+    # One arm always fails and the other never does, but five tasks prove nothing by themselves.
+    arm, tasks = np.tile([0, 1], 50), np.repeat(np.arange(5), 20)
+    verdict = verdict_of(Logged.without_model(arm.astype(float), np.array([0.2, 1.8])[arm]), tasks)
+    assert [reason.cause for reason in verdict.reasons if reason.cause is Cause.FEW_TASKS]
+    needed = verdict.tasks_needed
+    assert needed is not None
+    assert needed >= 10
+    assert f"about {math.ceil(needed) - 5} more held-out tasks" in what_would_pass(verdict)
+
+
+def test_more_tasks_are_asked_for_while_the_effective_sample_is_small() -> None:
+    # 4 of 400 rollouts carry nearly all of the weight: 10 effective ones need 2.5 times as many.
+    weights = np.full(400, 1e-6)
+    weights[::100] = 100.0
+    rewards = (weights > 1).astype(float)
+    verdict = verdict_of(Logged.without_model(rewards, weights), np.arange(400))
+    assert verdict.effective_sample_size == pytest.approx(4, abs=0.01)
+    assert verdict.tasks_needed is not None
+    assert verdict.tasks_needed > 999
+
+
+def test_a_verdict_is_read_as_it_was_recorded() -> None:
+    logged = logged_bandit(np.random.default_rng(0), [0.4, 0.6], 40)
+    verdict = verdict_of(logged, np.arange(40))
+    recorded = json.loads(to_json(as_recorded(verdict)))
+    assert recorded["refusals"] == list(verdict.refusals)
+    assert recorded["causes"] == ["chance"]
+    assert replace(recorded_verdict(recorded), reward_range=(0.0, 1.0)) == verdict
+
+
+def test_older_verdicts_without_causes_are_read_by_their_words() -> None:
+    logged = logged_bandit(np.random.default_rng(0), [0.4, 0.6], 40)
+    recorded = json.loads(to_json(as_recorded(verdict_of(logged, np.arange(40)))))
+    del recorded["causes"]
+    assert "about" in what_would_pass(recorded_verdict(recorded))
+    # As version 0.1.0 wrote them.
+    recorded["refusals"] = [
+        "the gain may be chance: with 95 % confidence (one-sided) it is at least -0.1",
+        "9 held-out tasks are too few to judge by (10 needed: collect more, or raise --held-out)",
+        "the importance weights average 0.61 and not 1: the propensities do not say how often",
+    ]
+    of_old = recorded_verdict(recorded)
+    assert of_old.refusals == tuple(recorded["refusals"])
+    assert what_would_pass(of_old).endswith("do not remove the other reasons of the refusal.")
+    of_old = replace(of_old, reasons=of_old.reasons[:2])
+    assert what_would_pass(of_old).endswith(f"is right ({of_old.gain:+.4f}).")
+
+
+def test_causes_of_a_newer_version_are_read_as_unknown() -> None:
+    refusals = recorded_refusals({"refusals": ["a", "b"], "causes": ["chance", "later"]})
+    assert refusals == (Refusal(Cause.CHANCE, "a"), Refusal(Cause.UNKNOWN, "b"))
 
 
 @pytest.mark.parametrize("kinds", [1, 2])

@@ -27,8 +27,8 @@ def test_gain_that_turned_into_a_loss_is_refused(since: float) -> None:
     rng = np.random.default_rng(0)
     told = [fallen(compared(rng, 0.3, -0.2, since), 0.0) for _ in range(20)]
     assert all(told)
-    assert "the gain fell from +0." in told[0][0]
-    assert "leave out with --since" in told[0][0]
+    assert "the gain fell from +0." in told[0][0].text
+    assert "leave out with --since" in told[0][0].text
 
 
 @pytest.mark.parametrize(("start", "end"), [(0.3, 0.3), (0.05, 0.05), (0.05, 0.35), (0.45, 0.25)])

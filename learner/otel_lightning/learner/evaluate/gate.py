@@ -1,6 +1,9 @@
 """The held-out gate: is the new policy significantly better than the live one?"""
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +22,7 @@ from otel_lightning.learner.evaluate.gains import (
     per_task,
     within_tasks,
 )
+from otel_lightning.learner.evaluate.refusals import Cause, Refusal, recorded_refusals
 
 # The bounds hold for any number of tasks. These two limits keep a handful of odd tasks or rollouts
 # from deciding alone.
@@ -31,8 +35,6 @@ LEAST_MEAN_WEIGHT = 0.95
 actions that were never logged."""
 LEAST_KEPT = 0.9
 """Smallest share of the importance weights that must be left after clipping."""
-CHANCE, MORE_NEEDED = "the gain may be chance", "needed: collect more"
-"""Words of the refusals that more tasks can remove."""
 NORMAL_99 = 2.326
 """99 % quantile of the standard normal distribution."""
 
@@ -69,7 +71,7 @@ class Verdict:
     gain: float
     lower: float
     upper: float
-    refusals: tuple[str, ...]
+    reasons: tuple[Refusal, ...]
     mean_weight: float = 1.0
     """Mean importance weight after clipping; near 1 if the log covers the new policy."""
     least_gain: float = 0.0
@@ -82,7 +84,12 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """Whether there is no reason to refuse the new policy."""
-        return not self.refusals
+        return not self.reasons
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """The texts of the reasons to refuse."""
+        return tuple(reason.text for reason in self.reasons)
 
 
 def held_out_verdict(
@@ -114,7 +121,7 @@ def held_out_verdict(
     live = _live_value(compared)
     mean_weight = float(per_task(weights, compared.tasks).mean())
     effective = effective_sample_size(weights)
-    refusals = [
+    reasons = [
         *_too_few(tasks, effective),
         *_clipped_away(compared),
         *_unseen(per_task(weights, compared.tasks)),
@@ -130,12 +137,32 @@ def held_out_verdict(
         gain=float(gains.mean()),
         lower=lower,
         upper=upper,
-        refusals=tuple(refusals),
+        reasons=tuple(reasons),
         mean_weight=mean_weight,
         least_gain=demands.least_gain,
         reward_range=demands.reward_range,
-        tasks_needed=_tasks_needed(scores, demands),
+        tasks_needed=_tasks_needed(scores, demands, effective),
     )
+
+
+def as_recorded(verdict: Verdict) -> dict[str, Any]:
+    """Return the verdict as the column `gate` of a run holds it.
+
+    `refusals` are the texts, and `causes` the cause of each.
+    """
+    found = asdict(verdict)
+    found["refusals"] = [reason["text"] for reason in found["reasons"]]
+    found["causes"] = [reason["cause"] for reason in found.pop("reasons")]
+    return found | {"passed": verdict.passed}
+
+
+def recorded_verdict(gate: Mapping[str, Any]) -> Verdict:
+    """Return the verdict that `as_recorded` wrote, after it was stored as JSON."""
+    # JSON has no NaN, so `runs.to_json` wrote null. None as `tasks_needed` is no number of tasks.
+    names = [name for name in Verdict.__dataclass_fields__ if name in gate]
+    numbers = {name: math.nan if gate[name] is None else gate[name] for name in names}
+    kept = {"tasks_needed": gate.get("tasks_needed"), "reasons": recorded_refusals(gate)}
+    return Verdict(**(numbers | kept))
 
 
 def effective_sample_size(weights: Floats) -> float:
@@ -213,8 +240,14 @@ def _live_value(compared: Compared) -> float:
     return float(per_task(scores, compared.tasks).mean())
 
 
-def _tasks_needed(scores: list[Scores], demands: Requirements) -> float | None:
-    """Extrapolate the growth of the wealth to the number of tasks at which it reaches 1 / alpha."""
+def _tasks_needed(
+    scores: list[Scores], demands: Requirements, effective: float = math.inf
+) -> float | None:
+    """Extrapolate the growth of the wealth to the number of tasks at which it reaches 1 / alpha.
+
+    The number is also enough for `MINIMUM_TASKS` and `MINIMUM_EFFECTIVE`: an effective sample
+    grows in proportion to the tasks.
+    """
     best: float | None = None
     least_gain = demands.least_gain
     for values, lowest in scores:
@@ -226,7 +259,10 @@ def _tasks_needed(scores: list[Scores], demands: Requirements) -> float | None:
         needed = wanted[growth > 0] / growth[growth > 0]
         if needed.size and (best is None or needed.min() < best):
             best = float(needed.min())
-    return best
+    if best is None or effective <= 0:
+        return best
+    tasks = len(scores[0][0])
+    return max(best, MINIMUM_TASKS, tasks * MINIMUM_EFFECTIVE / effective)
 
 
 def _nothing(demands: Requirements) -> Verdict:
@@ -241,56 +277,61 @@ def _nothing(demands: Requirements) -> Verdict:
         gain=nan,
         lower=nan,
         upper=nan,
-        refusals=tuple(_too_few(0, 0.0)),
+        reasons=tuple(_too_few(0, 0.0)),
         least_gain=demands.least_gain,
         reward_range=demands.reward_range,
     )
 
 
-def _too_few(tasks: int, effective: float) -> list[str]:
-    refusals = []
+def _too_few(tasks: int, effective: float) -> list[Refusal]:
+    reasons = []
     if tasks < MINIMUM_TASKS:
-        refusals.append(
+        text = (
             f"{number_of(tasks, 'held-out task is', 'held-out tasks are')} too few to judge by "
-            f"({MINIMUM_TASKS} {MORE_NEEDED}, or raise --held-out)"
+            f"({MINIMUM_TASKS} needed: collect more, or raise --held-out)"
         )
+        reasons.append(Refusal(Cause.FEW_TASKS, text))
     if effective < MINIMUM_EFFECTIVE:
-        refusals.append(
+        text = (
             f"the importance weights leave an effective sample of {effective:.1f} rollouts "
-            f"({MINIMUM_EFFECTIVE:.0f} {MORE_NEEDED}, or learn less at once)"
+            f"({MINIMUM_EFFECTIVE:.0f} needed: collect more, or learn less at once)"
         )
-    return refusals
+        reasons.append(Refusal(Cause.SMALL_SAMPLE, text))
+    return reasons
 
 
-def _clipped_away(compared: Compared) -> list[str]:
+def _clipped_away(compared: Compared) -> list[Refusal]:
     """Refuse if `clip` removes much of the importance weights, because this may hide a loss."""
     kept = float(compared.weights.sum()) / max(float(compared.new.weights.sum()), 1e-300)
     if not compared.clipped or kept >= LEAST_KEPT:
         return []
     cut = f"--clip cut away {1 - kept:.0%} of the importance weights"
-    return [f"{cut}, so that part was not judged: learn less at once, or raise --clip"]
+    text = f"{cut}, so that part was not judged: learn less at once, or raise --clip"
+    return [Refusal(Cause.CLIPPING, text)]
 
 
-def _unseen(weights: Floats) -> list[str]:
+def _unseen(weights: Floats) -> list[Refusal]:
     """Refuse weights whose mean is not 1: the log lacks actions, or the propensities are wrong."""
     mean = float(weights.mean())
     # One-sided 99 % tests: refuse only if the mean weight is significantly below 0.95, or above 1 /
     # 0.95.
     error = float(weights.std(ddof=1)) / len(weights) ** 0.5 if len(weights) > 1 else 0.0
     if mean + NORMAL_99 * error < LEAST_MEAN_WEIGHT:
-        reason = "the new policy does what was hardly logged, or the propensities are wrong"
-        return [f"the importance weights average {mean:.2f} and not 1: {reason}"]
-    if mean - NORMAL_99 * error > 1 / LEAST_MEAN_WEIGHT:
-        reason = "the propensities do not say how often each choice was made"
-        return [f"the importance weights average {mean:.2f} and not 1: {reason}"]
-    return []
+        why = "the new policy does what was hardly logged, or the propensities are wrong"
+    elif mean - NORMAL_99 * error > 1 / LEAST_MEAN_WEIGHT:
+        why = "the propensities do not say how often each choice was made"
+    else:
+        return []
+    text = f"the importance weights average {mean:.2f} and not 1: {why}"
+    return [Refusal(Cause.MEAN_WEIGHT, text)]
 
 
-def _chance(lower: float, demands: Requirements) -> list[str]:
+def _chance(lower: float, demands: Requirements) -> list[Refusal]:
     least_gain = demands.least_gain
     if lower > least_gain:
         return []
     above = "0" if least_gain == 0 else f"the least gain of {least_gain:g}"
     confidence = f"{100 * (1 - demands.alpha):.4g} %"
     bound = f"with {confidence} confidence (one-sided) it is at least {lower:+.4g}"
-    return [f"{CHANCE}: {bound}, which is not above {above}"]
+    text = f"the gain may be chance: {bound}, which is not above {above}"
+    return [Refusal(Cause.CHANCE, text)]

@@ -1,42 +1,29 @@
 """What a refused candidate needs to pass the gate, as a sentence."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
-from otel_lightning.learner.evaluate.gate import CHANCE, MORE_NEEDED, Verdict
-
-
-def recorded_verdict(gate: Mapping[str, Any]) -> Verdict:
-    """Return the verdict that the column `gate` of a policy or a run holds as JSON."""
-    # JSON has no NaN, so `to_json` wrote null. None as `tasks_needed` is no number of tasks at all.
-    names = [name for name in Verdict.__dataclass_fields__ if name in gate]
-    numbers = {name: math.nan if gate[name] is None else gate[name] for name in names}
-    kept = {"tasks_needed": gate.get("tasks_needed"), "refusals": tuple(gate["refusals"])}
-    return Verdict(**(numbers | kept))
+from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.learner.evaluate.gate import Verdict
+from otel_lightning.learner.evaluate.refusals import BY_MORE_TASKS
 
 
 def what_would_pass(verdict: Verdict) -> str:
     """Estimate how many more held-out tasks the gate needs to pass, as a sentence."""
     if not verdict.tasks:
         return "hold tasks out: collect rollouts of more tasks, or raise --held-out."
-    if verdict.tasks_needed is None or not verdict.gain > verdict.least_gain:
-        if verdict.gain > 0:
-            return (
-                f"the gain is not above the least gain of {verdict.least_gain:g}, so more rollouts "
-                "of the same arms would not help; try other arms, or a smaller --least-gain."
-            )
-        return (
-            "the held-out rollouts show no gain, so more rollouts of the same arms would not help; "
-            "try other arms, or learn again when there is more data."
-        )
-    more = max(0, math.ceil(verdict.tasks_needed) - verdict.tasks)
-    if more == 0:
+    if not verdict.gain > verdict.least_gain:
+        return _of_no_gain(verdict)
+    causes = {reason.cause for reason in verdict.reasons}
+    if not causes & BY_MORE_TASKS:
         return "the number of held-out tasks is enough; remove the causes of the refusal."
-    tasks = f"about {more:,} more held-out tasks like these"
     if_right = f"if the estimated gain is right ({verdict.gain:+.4f})."
-    if any(CHANCE not in reason and MORE_NEEDED not in reason for reason in verdict.refusals):
+    if not causes <= BY_MORE_TASKS:
         if_right += " They do not remove the other reasons of the refusal."
+    if verdict.tasks_needed is None:
+        return f"more held-out tasks like these (how many cannot be estimated), {if_right}"
+    # At least one: the causes say that there are too few.
+    more = max(1, math.ceil(verdict.tasks_needed) - verdict.tasks)
+    tasks = f"about {number_of(more, 'more held-out task')} like these"
     if not verdict.rollouts_needed:
         return f"{tasks}, {if_right}"
     most = sorted(verdict.rollouts_needed.items(), key=lambda item: -item[1])
@@ -44,4 +31,17 @@ def what_would_pass(verdict: Verdict) -> str:
     return (
         f"about this many more rollouts: {arms} (the smallest numbers that are enough); or "
         f"{tasks}, {if_right}"
+    )
+
+
+def _of_no_gain(verdict: Verdict) -> str:
+    if verdict.gain > 0:
+        return (
+            f"the gain is not above the least gain of {verdict.least_gain:g}, so more rollouts "
+            "like these would not help; try other arms or another training, or a smaller "
+            "--least-gain."
+        )
+    return (
+        "the held-out rollouts show no gain, so more rollouts like these would not help; try other "
+        "arms or another training, or learn again when there is more data."
     )

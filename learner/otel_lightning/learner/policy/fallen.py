@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate.gains import Compared, robust_gains, task_numbers
+from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 
 NORMAL_95 = 1.645
 NEWEST = {0.5: NORMAL_95, 0.25: NORMAL_95, 0.125: 0.0, 0.0625: 0.0}
@@ -18,7 +19,7 @@ LEAST = 30
 Floats = NDArray[np.float64]
 
 
-def fallen(compared: Compared, least_gain: float) -> list[str]:
+def fallen(compared: Compared, least_gain: float) -> list[Refusal]:
     """Return a refusal if the gain fell with time, and the newer rollouts alone do not confirm it.
 
     The value of a policy on the whole log is its value in the past. After a change of the agent's
@@ -41,11 +42,11 @@ def fallen(compared: Compared, least_gain: float) -> list[str]:
         # Both must hold: a gain that fell and is still surely above the least gain is no reason to
         # refuse.
         if has_fallen and newer - confirmed * error <= least_gain:
-            reason = (
+            text = (
                 f"the gain fell from {older:+.4g} in the older rollouts to {newer:+.4g} in the "
                 f"newest {len(scores) - place}: leave out with --since what no longer holds"
             )
-            return [reason]
+            return [Refusal(Cause.FALLEN, text)]
     return []
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import ALPHA, Requirements, Verdict, held_out_verdict
+from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 from otel_lightning.learner.policy import contextual
 from otel_lightning.learner.policy.fallen import fallen
 from otel_lightning.learner.policy.features import Features
@@ -150,12 +151,12 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
 
 def _nothing_new(verdict: Verdict) -> Verdict:
     """Refuse a policy that is the live one; no number of rollouts would show a gain."""
-    reason = "the learned policy is the live one, so there is nothing to promote"
+    text = "the learned policy is the live one, so there is nothing to promote"
     return replace(
         verdict,
         value=verdict.behavior_value,
         gain=0.0,
-        refusals=(reason,),
+        reasons=(Refusal(Cause.NOTHING_NEW, text),),
         tasks_needed=None,
         rollouts_needed={},
     )
@@ -199,16 +200,16 @@ def _verdict(
     held_out = compared.take(known & ~in_train)
     requirements = Requirements(rewards.range, demands.least_gain, demands.alpha)
     verdict = held_out_verdict(held_out, requirements, everything)
-    refusals = (
-        *verdict.refusals,
-        *rewards.refusals,
+    reasons = (
+        *verdict.reasons,
+        *(Refusal(Cause.REWARD_RANGE, text) for text in rewards.refusals),
         *fallen(everything, verdict.least_gain),
     )
-    if not refusals and not known.all():
-        refusals = tuple(at_worst(compared, ~in_train, requirements))
+    if not reasons and not known.all():
+        reasons = tuple(at_worst(compared, ~in_train, requirements))
         verdict = replace(verdict, tasks_needed=verdict.tasks)  # more of them prove no more
     return replace(
         verdict,
-        refusals=refusals,
+        reasons=reasons,
         rollouts_needed=more_rollouts(held_out, choices, ~in_train[known], verdict),
     )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.evaluate.gate import ALPHA, Verdict
+from otel_lightning.learner.evaluate.gate import ALPHA, Verdict, as_recorded
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy import flag_file, joint
 from otel_lightning.learner.policy.arms import Arm, describe
@@ -321,8 +321,7 @@ def _record(
             "without_reward": learned.logged.missing.count,
             "notes": list(learned.notes),
         },
-        gate=asdict(verdict)
-        | {"passed": verdict.passed, "live": dict(live), "shuffled": request.shuffle_rewards},
+        gate=as_recorded(verdict) | {"live": dict(live), "shuffled": request.shuffle_rewards},
         artifact=str(request.output) if learned.promoted else None,
     )
     if request.run_id is not None:

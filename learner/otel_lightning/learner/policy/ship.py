@@ -11,7 +11,8 @@ import numpy as np
 from otel_lightning.collector.store import Store
 from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.evaluate.to_pass import recorded_verdict, what_would_pass
+from otel_lightning.learner.evaluate.gate import recorded_verdict
+from otel_lightning.learner.evaluate.to_pass import what_would_pass
 from otel_lightning.learner.policy import contextual, flag_file, flag_rules, joint
 from otel_lightning.learner.policy.served import features_of
 from otel_lightning.learner.policy.versions import (

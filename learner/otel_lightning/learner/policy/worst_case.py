@@ -7,11 +7,12 @@ from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import Requirements, held_out_verdict
+from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 
 
 def at_worst(
     compared: Compared, held_out: NDArray[np.bool_], requirements: Requirements
-) -> list[str]:
+) -> list[Refusal]:
     """Return a refusal if the gain is not proven whatever the missing rewards are.
 
     Missing rewards that differ between arms are refused before, but equal shares prove nothing:
@@ -27,13 +28,13 @@ def at_worst(
         return []
     missing = np.isnan(compared.new.rewards)
     count, total = int((missing & held_out).sum()), int(held_out.sum())
-    told = (
+    text = (
         f"{count} of {total} held-out rollouts have no reward: if the arms that gain traffic "
         f"failed in these and the others succeeded, the gain is at least {lower:+.4g}. Send these "
         "rewards, or say with --missing what a missing one means: worst, a number, or drop if it "
         "is missing by chance, whatever the outcome"
     )
-    return [told]
+    return [Refusal(Cause.MISSING_REWARDS, text)]
 
 
 def least_bound(

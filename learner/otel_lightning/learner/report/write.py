@@ -21,7 +21,8 @@ from otel_lightning.collector.files.atomic import replaced
 from otel_lightning.collector.show.rollout import Window, read_rollout
 from otel_lightning.collector.show.text import TextStyle, as_text
 from otel_lightning.collector.store import Sql, Store, StoreLike, opened
-from otel_lightning.learner.evaluate.to_pass import recorded_verdict, what_would_pass
+from otel_lightning.learner.evaluate.gate import recorded_verdict
+from otel_lightning.learner.evaluate.to_pass import what_would_pass
 from otel_lightning.learner.report import plots
 from otel_lightning.learner.report.doubts import Correlation, correlations
 from otel_lightning.learner.report.facts import Facts, RecordedQueries, read_facts

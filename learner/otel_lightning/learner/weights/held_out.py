@@ -14,6 +14,7 @@ from otel_lightning.learner.evaluate.gate import (
     importance_weights,
 )
 from otel_lightning.learner.evaluate.off_policy import Logged
+from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 from otel_lightning.learner.weights.examples import Example
 from otel_lightning.learner.weights.expected_reward import expected_rewards, rollouts_of
 
@@ -81,31 +82,29 @@ def judge_weights(  # noqa: PLR0913 - what to judge, by what, and what it takes
     new = Logged(judged.rewards, weights, expected, expected)
     compared = Compared.with_behavior(new, judged.tasks, clip, sampled=True)
     verdict = held_out_verdict(compared, wanted)
-    refusals = (
-        *verdict.refusals,
+    reasons = (
+        *verdict.reasons,
         *_thin(verdict),
         *_no_better_than_chance(compared, wanted),
         *_format_refusals(examples, likelihoods, threshold),
     )
-    return replace(verdict, refusals=refusals)
+    return replace(verdict, reasons=reasons)
 
 
-def _thin(verdict: Verdict) -> list[str]:
+def _thin(verdict: Verdict) -> list[Refusal]:
     """Refuse if a small share of the rollouts carries the estimate."""
     share = verdict.effective_sample_size / max(verdict.rollouts, 1)
     if verdict.rollouts == 0 or share >= LEAST_SHARE:
         return []
-    return [
-        (
-            f"the overlap is thin: the {verdict.rollouts} rollouts tell as much about the new "
-            f"weights as {verdict.effective_sample_size:.1f} of their own would ({share:.1%}; "
-            f"{LEAST_SHARE:.0%} needed: learn less at once, or run the agent again with the new "
-            "model)"
-        )
-    ]
+    text = (
+        f"the overlap is thin: the {verdict.rollouts} rollouts tell as much about the new weights "
+        f"as {verdict.effective_sample_size:.1f} of their own would ({share:.1%}; "
+        f"{LEAST_SHARE:.0%} needed: learn less at once, or run the agent again with the new model)"
+    )
+    return [Refusal(Cause.OVERLAP, text)]
 
 
-def _no_better_than_chance(compared: Compared, demands: Requirements) -> list[str]:
+def _no_better_than_chance(compared: Compared, demands: Requirements) -> list[Refusal]:
     """Refuse a gain that weights without any relation to the rewards would have as well.
 
     Such weights are made by permuting rewards among the rollouts of a task. Weights that sharpen
@@ -118,12 +117,11 @@ def _no_better_than_chance(compared: Compared, demands: Requirements) -> list[st
     gain = float(within.values.mean())
     robust = float(centred(compared, compared, limits).values.mean())
     if min(gain, robust) <= 0:
-        return [
-            (
-                f"the estimates do not agree on a gain: {robust:+.4f} doubly robust, {gain:+.4f} "
-                "within tasks"
-            )
-        ]
+        text = (
+            f"the estimates do not agree on a gain: {robust:+.4f} doubly robust, {gain:+.4f} "
+            "within tasks"
+        )
+        return [Refusal(Cause.DISAGREEMENT, text)]
     rng = np.random.default_rng(0)
     as_good = 0
     for _ in range(PERMUTATIONS):
@@ -143,12 +141,11 @@ def _no_better_than_chance(compared: Compared, demands: Requirements) -> list[st
     share = (1 + as_good) / (1 + PERMUTATIONS)
     if share <= alpha:
         return []
-    return [
-        (
-            f"a change without relation to the rewards gains as much in {share:.0%} of "
-            f"{PERMUTATIONS} permutations"
-        )
-    ]
+    text = (
+        f"a change without relation to the rewards gains as much in {share:.0%} of "
+        f"{PERMUTATIONS} permutations"
+    )
+    return [Refusal(Cause.PERMUTATION, text)]
 
 
 def default_demands(rewards: Floats, least_gain: float = 0.0) -> Requirements:
@@ -239,15 +236,15 @@ def mean_token_logprobs(
 
 def _format_refusals(
     examples: Sequence[Example], likelihoods: Likelihoods, threshold: float
-) -> list[str]:
+) -> list[Refusal]:
     before, after = mean_token_logprobs(examples, likelihoods, threshold)
     if np.isnan(before):
-        return [f"no held-out completion has an advantage above {threshold:g} to check the form by"]
-    if after < before:
-        return [
-            f"good held-out completions became less likely: {before:.4f} to {after:.4f} a token"
-        ]
-    return []
+        text = f"no held-out completion has an advantage above {threshold:g} to check the form by"
+    elif after < before:
+        text = f"good held-out completions became less likely: {before:.4f} to {after:.4f} a token"
+    else:
+        return []
+    return [Refusal(Cause.FORM, text)]
 
 
 def _numbered(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:

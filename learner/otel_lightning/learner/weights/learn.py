@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +16,7 @@ from otel_lightning.collector.files.atomic import new_folder
 from otel_lightning.collector.store import StoreLike, opened
 from otel_lightning.learner.chat import CARRIED
 from otel_lightning.learner.errors import DataError, no_transitions
+from otel_lightning.learner.evaluate.gate import as_recorded
 from otel_lightning.learner.model_folder import fingerprint as files_fingerprint
 from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in, to_json
@@ -120,8 +121,7 @@ def _learn_weights(
             with Curve(store, run.run_id) as curve, _tensorboard_beside(output):
                 folders = Folders(staging, checkpoints)
                 learned = train_and_judge(rows, algorithm, training, folders, curve.add)
-                gate = asdict(learned.verdict) | {
-                    "passed": learned.verdict.passed,
+                gate = as_recorded(learned.verdict) | {
                     "run_id": run.run_id,
                     "against": str(training.model.resolve()),
                     "fingerprint": files_fingerprint(staging),

@@ -5,6 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate.gate import MINIMUM_TASKS, Verdict
+from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 from otel_lightning.learner.weights.examples import Example
 from otel_lightning.learner.weights.job import Job
 from otel_lightning.learner.weights.pairs import preference_pairs
@@ -31,17 +32,19 @@ def judge_scores(job: Job, held_out: list[Example]) -> Verdict:
     of_task = np.array([number[chosen.task] for chosen, _ in pairs], dtype=np.int64)
     value = float(right.mean()) if len(right) else float("nan")
     lower, upper = _bounds(right, of_task, len(tasks), job.training.seed)
-    refusals = []
+    reasons = []
     if len(tasks) < MINIMUM_TASKS:
-        refusals.append(
+        text = (
             f"{len(tasks)} held-out tasks have pairs, too few to judge by ({MINIMUM_TASKS} needed: "
             "run more tasks several times)"
         )
+        reasons.append(Refusal(Cause.FEW_TASKS, text))
     if not lower > 0:
-        refusals.append(
+        text = (
             f"ranking may be chance: the lower 95 % bound of the share ranked right less one half "
             f"is {lower:.4g}, not above 0"
         )
+        reasons.append(Refusal(Cause.CHANCE, text))
     return Verdict(
         estimator="share of pairs ranked right",
         rollouts=len({e.rollout_id for pair in pairs for e in pair}),
@@ -52,7 +55,7 @@ def judge_scores(job: Job, held_out: list[Example]) -> Verdict:
         gain=value - CHANCE,
         lower=lower,
         upper=upper,
-        refusals=tuple(refusals),
+        reasons=tuple(reasons),
     )
 
 
