@@ -428,6 +428,19 @@ def test_wrong_file_is_told_before_anything_runs(tmp_path: Path, told: str) -> N
     assert not (tmp_path / "t.duckdb").exists()
 
 
+def test_flag_that_takes_no_prompt_is_told_before_anything_runs(tmp_path: Path) -> None:
+    file = write_loop(tmp_path / "canary", "canary", "http://127.0.0.1:1")
+    flags = tmp_path / "canary" / "flags.json"
+    document = json.loads(flags.read_text())
+    version = {"lightning.policy.version": "p1@0.1"}
+    document["flags"]["canary-prompt"]["metadata"] = version
+    flags.write_text(json.dumps(document))
+    result = run(file, tmp_path / "t.duckdb")
+    assert result.exit_code == 1
+    assert "serves a canary of policy p1. Finish it first" in result.stderr
+    assert not (tmp_path / "t.duckdb").exists()
+
+
 def test_settings_of_a_loop_are_the_same_if_only_defaults_are_written_out(tmp_path: Path) -> None:
     file = tmp_path / "loop.toml"
     policy = "[policy]\nkey = 'k'\nflags = 'f'\n"

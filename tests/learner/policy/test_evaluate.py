@@ -135,6 +135,63 @@ def test_error_that_one_task_does_not_tell_is_left_empty(traces: "Traces") -> No
     assert "nan" not in result.output
 
 
+def test_a_value_that_no_policy_can_have_is_named_and_left_as_it_is(traces: "Traces") -> None:
+    # The arm has a propensity of .25 and was drawn in two of four rollouts, with a reward of 1.
+    for rollout, arm, reward in (
+        ("a", "x", 1.0),
+        ("b", "x", 1.0),
+        ("c", "y", 0.0),
+        ("d", "y", 1.0),
+    ):
+        traces.call(rollout)
+        traces.arm(rollout, arm, 0.25 if arm == "x" else 0.75)
+        traces.reward(rollout, reward)
+        traces.task(rollout, rollout)
+    result = evaluate(traces, "--arm", "x", "--by", "service_name")
+    assert values(result)["ips"] == 2.0  # (4 + 4) / 4
+    (note,) = (line for line in result.output.splitlines() if line.startswith("Outside of"))
+    named = note.partition("the value of ")[2].partition(". No policy")[0].split(", ")
+    told = {name: value for name, value in values(result).items() if not 0 <= value <= 1}
+    assert {name.removeprefix("segment ") for name in named} == set(told)
+    assert {"ips", "clipped_ips"} <= set(told)
+    assert "snips" not in named
+    inside = evaluate(traces, "--arm", "x", "--reward-range", "0,3")
+    assert "Outside of" not in inside.output
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--arm", "brief", "--by", "no_such_column"], "--by 'no_such_column' does not work"),
+        (["--version", "v9"], "has no policy 'v9'"),
+        (["--flags", "nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_what_is_wrong_is_told_before_a_rule_is_applied(
+    traces: "Traces", tmp_path: Path, options: list[str], told: str
+) -> None:
+    log(traces)
+    rule = tmp_path / "rule.sql"
+    rule.write_text("SELECT rollout_id, 1.0 AS value FROM rollouts")
+    result = evaluate(traces, *options, "--reward", str(rule))
+    assert result.exit_code == 1
+    assert told in result.stderr
+    assert traces.ask("SELECT * FROM scores") == []
+
+
+def test_the_folder_of_plots_is_made_and_the_numbers_come_first(
+    traces: "Traces", tmp_path: Path
+) -> None:
+    log(traces)
+    path = tmp_path / "new" / "value.svg"
+    assert evaluate(traces, "--arm", "brief", "--plots", str(path)).exit_code == 0
+    assert path.exists()
+    (tmp_path / "file").write_text("")
+    failed = evaluate(traces, "--arm", "brief", "--plots", str(tmp_path / "file" / "value.svg"))
+    assert failed.exit_code == 1
+    assert "doubly_robust" in failed.stdout
+
+
 def test_segments_are_evaluated_apart(traces: "Traces") -> None:
     log(traces)
     result = evaluate(traces, "--arm", "brief", "--by", "service_name")

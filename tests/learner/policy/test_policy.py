@@ -63,6 +63,25 @@ def test_long_name_of_a_variant_is_not_cut_in_the_table(traces: "Traces", flag_f
     assert "…" not in told
 
 
+@pytest.mark.parametrize("told", ["nowhere.toml", "may serve fewer than two variants"])
+def test_what_is_wrong_is_told_before_a_rule_is_applied(
+    traces: "Traces", flag_file: Path, tmp_path: Path, told: str
+) -> None:
+    log(traces, SUCCESS, rollouts=40)
+    features = ["--features", "nowhere.toml"] if told == "nowhere.toml" else []
+    if not features:
+        document = json.loads(flag_file.read_text())
+        weights = [["brief", 1], ["friendly", 0], ["careful", 0]]
+        document["flags"]["support-prompt"]["targeting"]["fractional"] = weights
+        flag_file.write_text(json.dumps(document))
+    rule = tmp_path / "rule.sql"
+    rule.write_text("SELECT rollout_id, 1.0 AS value FROM rollouts")
+    result = propose(traces, flag_file, "--reward", str(rule), *features)
+    assert result.exit_code == 1
+    assert told in result.stderr
+    assert traces.ask("SELECT * FROM scores") == []
+
+
 def served(path: Path) -> dict[str, int]:
     flag = json.loads(path.read_text())["flags"]["support-prompt"]
     return dict(flag["targeting"]["fractional"])

@@ -221,6 +221,18 @@ def test_range_of_the_rewards_allows_for_a_loss_that_did_not_happen(
     assert "A reward of 0 was logged, which is outside --reward-range 0.5,1" in narrow.stderr
 
 
+def test_promotion_that_a_canary_forbids_is_refused_before_anything_runs(
+    flags: Path, tmp_path: Path
+) -> None:
+    document = json.loads(flags.read_text())
+    document["flags"][KEY]["metadata"] |= {"lightning.policy.version": "p1@0.1"}
+    flags.write_text(json.dumps(document))
+    store = tmp_path / "t.duckdb"
+    result = run_gate(store, flags, tmp_path, "--promote")
+    assert (result.exit_code, store.exists()) == (1, False)
+    assert "serves a canary of policy p1. Finish it first" in result.stderr
+
+
 def test_flag_without_proposals_is_told(served: Path, flags: Path, tmp_path: Path) -> None:
     document = json.loads(flags.read_text())
     del document["flags"][KEY]["metadata"]

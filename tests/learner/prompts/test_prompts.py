@@ -538,6 +538,61 @@ def test_flag_to_which_nothing_can_be_added_is_refused(
     assert told in result.stderr
 
 
+def test_rollouts_of_other_variants_only_are_refused_before_the_model_is_asked(
+    traces: "Traces", flags: Path, serve: Serve
+) -> None:
+    log(traces, 20)
+    flags.write_text(TEXT.replace("careful", "calm").replace("brief", "short"))
+    server = serve(numbered)
+    result = ask(traces, flags, server)
+    assert result.exit_code == 1
+    assert "which has: calm, short. The rollouts are of: brief, careful." in result.stderr
+    assert server.requests == []
+
+
+def test_a_flag_that_serves_no_text_is_refused_before_a_rule_is_applied(
+    traces: "Traces", flags: Path, serve: Serve, tmp_path: Path
+) -> None:
+    log(traces, 20)
+    document = json.loads(TEXT)
+    of_flag = document["flags"]["support-prompt"]
+    of_flag["variants"]["limit"] = 3
+    of_flag |= {"defaultVariant": "limit", "targeting": {}}
+    flags.write_text(json.dumps(document))
+    rule = tmp_path / "rule.sql"
+    rule.write_text("SELECT rollout_id, 1.0 AS value FROM rollouts")
+    result = ask(traces, flags, serve(numbered), "--reward", str(rule))
+    assert result.exit_code == 1
+    assert "serves no variant that is a text" in result.stderr
+    assert traces.ask("SELECT * FROM scores") == []
+
+
+def test_variants_that_are_all_worse_than_their_parents_are_refused_before_the_model_is_asked(
+    traces: "Traces", flags: Path, serve: Serve
+) -> None:
+    # The parent is served no more, and all traffic goes to a variant that loses to it.
+    document = json.loads(TEXT)
+    of_flag = document["flags"]["support-prompt"]
+    of_flag["variants"] = {"careful": FIRST, "careful-1a2b": "Guess."}
+    of_flag["targeting"] = {"fractional": [["careful", 0], ["careful-1a2b", 100]]}
+    of_flag["metadata"] = {"lightning.candidate.careful-1a2b": "careful run-1"}
+    flags.write_text(json.dumps(document))
+    for i in range(200):
+        rollout, arm = f"r{i}", ("careful-1a2b", "careful")[i % 2]
+        traces.call(rollout, input_messages=question("refund", i))
+        traces.arm(rollout, arm, 0.5)
+        traces.task(rollout, f"task-{i}")
+        traces.reward(rollout, float(arm == "careful"))
+    traces.store()
+    server = serve(numbered)
+    result = ask(traces, flags, server)
+    assert result.exit_code == 1
+    assert "none would be left beside new ones: careful-1a2b. Give a weight to careful." in (
+        result.stderr
+    )
+    assert server.requests == []
+
+
 def test_nothing_failed_is_nothing_to_learn_from(
     traces: "Traces", flags: Path, serve: Serve
 ) -> None:

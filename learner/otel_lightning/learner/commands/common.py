@@ -155,6 +155,8 @@ def report_verdict(verdict: "Verdict", passed: str, refused: str) -> None:
 
 def _report_numbers(verdict: "Verdict") -> None:
     """Print the value of both policies, the gain with its bounds, and the weights."""
+    from otel_lightning.learner.evaluate.estimates import outside_range
+
     bounds = (
         f"with 95 % confidence each (one-sided) at least {verdict.lower:+.4f}, at most "
         f"{verdict.upper:+.4f}."
@@ -167,6 +169,12 @@ def _report_numbers(verdict: "Verdict") -> None:
         f"{verdict.behavior_value:.4f} live, {verdict.value:.4f} learned ({verdict.estimator}): "
         f"gain {verdict.gain:+.4f}; {bounds}"
     )
+    if outside_range({"": verdict.value}, verdict.reward_range):
+        click.echo(
+            "The value learned is outside of the rewards' range "
+            f"[{verdict.reward_range[0]:g}, {verdict.reward_range[1]:g}], so it is an error of the "
+            "estimate: go by the bounds of the gain."
+        )
     click.echo(
         "These rollouts tell as much about the new policy as "
         f"{verdict.effective_sample_size:.1f} of its own would (effective sample size); its mean "

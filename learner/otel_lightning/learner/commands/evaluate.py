@@ -172,12 +172,13 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
         answer = evaluate_policy(
             store, Question(window, flags, version, arm, reward_range, by, seed)
         )
-        if plots is not None:
+    _print(answer)
+    if plots is not None:
+        # Last: a file that cannot be written does not take the numbers with it.
+        with expected_errors():
             from otel_lightning.learner.report.evaluation import save_plots
 
             save_plots(answer, plots)
-    _print(answer)
-    if plots is not None:
         click.echo(f"The plots are in {plots}.")
 
 

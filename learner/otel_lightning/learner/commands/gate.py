@@ -97,6 +97,7 @@ def gate(  # noqa: PLR0913 - one parameter an option
     if not agent:
         raise click.UsageError("Give the agent's command after --.")
     with expected_errors():
+        from otel_lightning.learner.policy.flag_file import read_flag_file
         from otel_lightning.learner.policy.reward_range import check_failed_reward
         from otel_lightning.learner.prompts.compare import (
             Comparison,
@@ -104,11 +105,14 @@ def gate(  # noqa: PLR0913 - one parameter an option
             arms_of,
             decide,
         )
+        from otel_lightning.learner.prompts.share import check_flag
         from otel_lightning.learner.rollout_runner import Arms, run_agent
 
         check_failed_reward(settings["failed_reward"], reward_range)
         comparison = Comparison(key, flags, candidate, against, alpha, least_gain, reward_range)
         arms = arms_of(comparison)
+        if promote:
+            check_flag(flags, read_flag_file(flags, key), key)
         tell_copies(settings["tasks"], settings["held_out"])
         job, grading = _job(agent, Arms(key, flags, arms), settings)
         report = run_agent(store, job, grading)

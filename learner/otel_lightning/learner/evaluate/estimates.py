@@ -1,6 +1,6 @@
 """Confidence intervals of one estimator's value; intervals that are not reliable are left out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,6 +93,24 @@ def estimated(
         betting=_within(betting, logged.unseen, possible),
         biased=biased,
     )
+
+
+def outside_range(values: Mapping[str, float], reward_range: Interval) -> list[str]:
+    """Return the names of values that no policy can have, beyond rounding.
+
+    An estimate that weights rewards may leave the range of the rewards. It is not clipped: clipped
+    values are biased, and the others of the same estimator would not be comparable.
+
+    Source:
+        Sutton & Barto, Reinforcement Learning (2nd ed.), section 5.5.
+
+    Example:
+        >>> outside_range({"ips": 1.2, "snips": 0.9}, (0.0, 1.0))
+        ['ips']
+    """
+    low, high = reward_range
+    rounding = 1e-9 * max(1.0, abs(low), abs(high))
+    return [n for n, value in values.items() if value < low - rounding or value > high + rounding]
 
 
 def _by_model(method: str, logged: Logged, tasks: NDArray[np.int64]) -> Floats:

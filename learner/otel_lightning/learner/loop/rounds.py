@@ -15,7 +15,7 @@ from otel_lightning.collector.store import open_store
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.file_lock import locked_alone, opened_lock
-from otel_lightning.learner.loop.config import KINDS, Config, StopPart, read_config
+from otel_lightning.learner.loop.config import KINDS, PROMPTS, Config, StopPart, read_config
 from otel_lightning.learner.loop.report import final_report
 from otel_lightning.learner.loop.server import ModelServer
 from otel_lightning.learner.loop.splits import divide
@@ -28,7 +28,10 @@ from otel_lightning.learner.loop.stages import (
     run_train,
 )
 from otel_lightning.learner.loop.state import Details, Result, State
+from otel_lightning.learner.policy import joint
+from otel_lightning.learner.policy.flag_file import read_flag_file
 from otel_lightning.learner.policy.reward_range import OutsideRangeError
+from otel_lightning.learner.prompts.share import check_flag
 from otel_lightning.learner.rollout_runner import read_tasks
 from otel_lightning.learner.rollout_runner.tasks import told_copies
 
@@ -77,6 +80,11 @@ def run_loop(path: Path, store: Path, say: Say = lambda _: None) -> Outcome:
 
 def _prepared(config: Config, store: Path, folder: Path) -> Loop:
     tasks = read_tasks(config.run.tasks).tasks
+    if config.flag is not None:
+        document = read_flag_file(config.flag.flags, config.flag.key)
+        joint.check_alone(document["flags"], config.flag.key)
+        if PROMPTS in config.learn.what:
+            check_flag(config.flag.flags, document, config.flag.key)
     # Create the store, and refuse one that cannot be used, before anything runs. It is closed
     # again, because agents and the ingester must be able to open it.
     open_store(store).close()

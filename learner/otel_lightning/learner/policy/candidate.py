@@ -16,6 +16,7 @@ from otel_lightning.learner.policy.served import arms_of, features_of, shares_in
 from otel_lightning.learner.policy.softmax import Floats
 from otel_lightning.learner.policy.versions import policies_of, versions_in_context
 
+NOTHING_NAMED = "Name what to evaluate: --flags FILE, --version VERSION or --arm VARIANT."
 NO_FEATURES = Features((), np.zeros((0, 0)))
 
 
@@ -47,11 +48,9 @@ def candidate(
         named: The flag, then one of: a flag file, a policy version, an arm.
 
     Raises:
-        DataError: If nothing or several are named, or it is not known, or the arm was never logged.
+        DataError: If nothing is named, or the arm was never logged. `check_named` refuses the rest.
     """
     key, flags, version, arm = named
-    if sum(one is not None for one in (flags, version, arm)) > 1:
-        raise DataError("Name one of --flags, --version and --arm: each is a policy to evaluate.")
     if arm is not None:
         logged = sorted(rows["arm"].unique())
         if arm not in logged:
@@ -63,8 +62,35 @@ def candidate(
     if version is not None:
         return _of_version(store, rows, versions, key, version)
     if flags is None:
-        raise DataError("Name what to evaluate: --flags FILE, --version VERSION or --arm VARIANT.")
+        raise DataError(NOTHING_NAMED)
     return _of_file(store, rows, key, flags)
+
+
+def check_named(
+    store: Store,
+    versions: Mapping[str, Mapping[str, float]],
+    named: tuple[str, Path | None, str | None, str | None],
+) -> None:
+    """Refuse what `candidate` would refuse, as far as that is known before the choices are read.
+
+    Raises:
+        DataError: If nothing or several are named, there is no such flag file or version.
+    """
+    key, flags, version, arm = named
+    given = sum(one is not None for one in (flags, version, arm))
+    if given > 1:
+        raise DataError("Name one of --flags, --version and --arm: each is a policy to evaluate.")
+    if not given:
+        raise DataError(NOTHING_NAMED)
+    if flags is not None:
+        flag_file.read_flag_file(flags, key)
+    if version is not None:
+        recorded = policies_of(store, key)
+        in_context = {one for one, _, _ in versions_in_context(store, key)}
+        in_context |= {row["version"] for row in recorded if "contextual" in row["learned"]}
+        if version not in in_context | set(versions):
+            known = ", ".join([row["version"] for row in recorded][-5:]) or "none"
+            raise DataError(f"Flag '{key}' has no policy '{version}'. It has: {known}.")
 
 
 def _of_version(
@@ -84,9 +110,6 @@ def _of_version(
         if row["version"] == version and "contextual" in row["learned"]:
             learned = row["learned"]
             return _by_parameters(store, label, rows, learned["contextual"], learned["expressions"])
-    if version not in versions:
-        known = ", ".join([row["version"] for row in policies_of(store, key)][-5:]) or "none"
-        raise DataError(f"Flag '{key}' has no policy '{version}'. It has: {known}.")
     return _fixed(label, versions[version], rows)
 
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from otel_lightning.collector.store import Sql, Store, StoreError, StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate import off_policy
-from otel_lightning.learner.evaluate.estimates import Estimated, estimated
+from otel_lightning.learner.evaluate.estimates import Estimated, estimated, outside_range
 from otel_lightning.learner.evaluate.gate import effective_sample_size
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.named_sql import append, read
-from otel_lightning.learner.policy.candidate import Candidate, candidate
+from otel_lightning.learner.policy.candidate import Candidate, candidate, check_named
 from otel_lightning.learner.policy.choices import LoggedChoices, Window, as_choices, read_choices
 from otel_lightning.learner.policy.cross_fit import cross_fitted
 from otel_lightning.learner.policy.drift import drift, mismatched
@@ -101,10 +101,14 @@ def evaluate_policy(store: StoreLike, question: Question) -> Answer:
     """
     run = Run("evaluate", _config(question))
     with recorded_in(store, run), opened(store) as found:
-        name, _ = rules.chosen(found, question.window.reward)
         versions = known_versions(found, question.window.key)
-        logged = read_choices(found, replace(question.window, reward=name), versions)
         named = (question.window.key, question.flags, question.version, question.arm)
+        check_named(found, versions, named)
+        if question.by:
+            _segments(found, question.by, at_most=0)
+        # The rule comes after all that can be refused without it: it may run for long.
+        name, _ = rules.chosen(found, question.window.reward)
+        logged = read_choices(found, replace(question.window, reward=name), versions)
         policy = candidate(found, logged.rows, versions, named)
         segments = _segments(found, question.by) if question.by else None
         answer = _answer(question, logged, policy, segments, versions)
@@ -141,23 +145,41 @@ def _answer(
     if logged.missing.count:
         notes.append(str(logged.missing))
     notes += logged.exceptions
+    estimates = tuple(
+        estimated(method, seen, choices.tasks, rewards.range, question.seed)
+        for method in off_policy.METHODS
+    )
+    by_segment = _by_segment(question, rows, segments, (choices, seen), rewards.range)
+    values = {one.method: one.value for one in estimates}
+    values |= {f"segment {name}": one.value for name, one in by_segment.items()}
+    notes += _outside(values, rewards.range)
     return Answer(
         policy=policy.label,
         rollouts=rows.height,
         tasks=len(np.unique(choices.tasks)),
         mean_reward=float(choices.rewards.mean()),
         effective_sample_size=effective_sample_size(seen.weights),
-        estimates=tuple(
-            estimated(method, seen, choices.tasks, rewards.range, question.seed)
-            for method in off_policy.METHODS
-        ),
+        estimates=estimates,
         overlap=_overlap(choices, shares, seen),
-        segments=_by_segment(question, rows, segments, (choices, seen), rewards.range),
+        segments=by_segment,
         rewards=rewards,
         notes=tuple(notes),
         weights=tuple(np.quantile(seen.weights, np.linspace(0, 1, 101)).tolist()),
         history=_history(rows),
     )
+
+
+def _outside(values: Mapping[str, float], limits: Range) -> list[str]:
+    outside = outside_range(values, limits)
+    if not outside:
+        return []
+    told = (
+        f"Outside of the rewards' range [{limits[0]:g}, {limits[1]:g}]: the value of "
+        f"{', '.join(outside)}. No policy is worth that; large weights of few rollouts cause it. "
+        "It is not clipped, which would bias it. Go by the betting interval, or by snips, whose "
+        "value is always inside."
+    )
+    return [told]
 
 
 def _overlap(choices: Choices, probabilities: Floats, seen: Logged) -> tuple[Overlap, ...]:
@@ -181,9 +203,9 @@ def _history(rows: pl.DataFrame) -> tuple[Part, ...]:
     return tuple(Part(**row) for row in parts.sort("arm", "part").iter_rows(named=True))
 
 
-def _segments(store: Store, by: str) -> pl.DataFrame:
+def _segments(store: Store, by: str, at_most: int | None = None) -> pl.DataFrame:
     try:
-        return read(store, __package__, "segments", by=Sql(by))
+        return read(store, __package__, "segments", by=Sql(by), at_most=at_most)
     except StoreError as error:
         raise DataError(
             f"--by '{by}' does not work: {error} It is an expression over the columns of the view "

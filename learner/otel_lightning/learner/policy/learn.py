@@ -131,7 +131,10 @@ def learn_policy(store: StoreLike, request: Request) -> Learned:
 def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
     document = flag_file.read_flag_file(request.flags, request.key)
     joint.check_alone(document["flags"], request.key)
+    _check_served(document, request)
+    spec = read_spec(request.features) if request.features else {}
     with opened(store) as found:
+        # The rule comes after all that can be refused without it: it may run for long.
         name, rule = rules.chosen(found, request.reward)
         window = replace(request.window, reward=name)
         logged = read_choices(found, window, known_versions(found, request.key))
@@ -140,7 +143,6 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         # not judged by this data.
         live = stable_shares(found, request.key, document)
         stable = stable_part(found, request.key, document)
-        spec = read_spec(request.features) if request.features else {}
         rows = logged.rows
         if logged.unrewarded.height:
             rows = pl.concat([rows, logged.unrewarded])
@@ -198,6 +200,15 @@ def _check_one_live(store: Store, key: str, rows: pl.DataFrame) -> None:
         )
 
 
+def _check_served(document: dict[str, Any], request: Request) -> None:
+    served = set(flag_file.variants(document, request.key))
+    if len(served - flag_file.retired(document, request.key)) < 2:  # noqa: PLR2004 - a choice needs two
+        raise DataError(
+            f"Flag '{request.key}' in '{request.flags}' may serve fewer than two variants, so "
+            "there is nothing to choose. Add a variant, or raise a weight of 0."
+        )
+
+
 def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> Choices:
     """Number the arms: first the variants in the order of the file, then arms it no longer has."""
     known = set(rows["arm"].unique())
@@ -211,11 +222,6 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
             f"Only arm '{min(tried)}' of flag '{request.key}' was tried, by {rows.height} "
             "rollouts, so there is nothing to compare. Serve at least two variants, collect "
             "rollouts, then run this again."
-        )
-    if served.sum() < 2:  # noqa: PLR2004 - a choice needs two
-        raise DataError(
-            f"Flag '{request.key}' in '{request.flags}' may serve fewer than two variants, so "
-            "there is nothing to choose. Add a variant, or raise a weight of 0."
         )
     # Equal rewards have no gradient and no variance; the estimators would divide by 0.
     if rows["outcome"].min() == rows["outcome"].max():

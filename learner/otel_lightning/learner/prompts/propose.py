@@ -132,17 +132,24 @@ def _plan(store: Store, request: Request) -> Plan:
     check_flag(request.flags, document, key)
     variants = variants_with_text(document, key)
     live = flag_file.live_shares(document, key)
-    name, rule = rules.chosen(store, request.window.reward)
-    rollouts = read_rollouts(store, replace(request.window, reward=name))
     serving = [arm for arm in live if arm in variants]
     if not serving:
         raise DataError(
             f"Flag '{key}' in '{request.flags}' serves no variant that is a text, so there is no "
             "prompt to improve. Give such a variant a weight."
         )
+    name, rule = rules.chosen(store, request.window.reward)
+    rollouts = read_rollouts(store, replace(request.window, reward=name))
+    _check_known(rollouts, flag_file.variants(document, key), request)
     proposed = {arm: parent for arm, parent in candidates_of(document, key).items() if arm in live}
     losers = ruled_out(rollouts, proposed)
     left = {arm: share for arm, share in live.items() if arm not in losers}
+    if not left:
+        raise DataError(
+            f"All variants that flag '{key}' in '{request.flags}' serves are worse than their "
+            f"parents beyond chance, so none would be left beside new ones: {', '.join(live)}. "
+            f"Give a weight to {' or '.join(sorted(set(proposed.values())))}."
+        )
     # May be 0 or negative: then no call is planned.
     room = min(request.candidates, request.max_arms - len(left))
     retired = retired_variants(document, key, left)
@@ -163,6 +170,17 @@ def _plan(store: Store, request: Request) -> Plan:
         flags_text=seen.text,
         rule=str(rule) if rule else None,
     )
+
+
+def _check_known(rollouts: Rollouts, variants: Sequence[str], request: Request) -> None:
+    """Refuse rollouts whose variants are all gone: they say nothing about a prompt of today."""
+    logged = rollouts.rows["arm"].unique().sort().to_list()
+    if not set(logged) & set(variants):
+        raise DataError(
+            f"No rollout of flag '{request.window.key}' is of a variant in '{request.flags}', "
+            f"which has: {', '.join(variants)}. The rollouts are of: {', '.join(logged)}. Collect "
+            "rollouts of the present variants, or give the flag file that was served."
+        )
 
 
 def _tasks(

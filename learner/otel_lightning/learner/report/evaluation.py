@@ -39,6 +39,7 @@ def save_plots(answer: Answer, path: Path) -> None:
         OSError: If the file cannot be written.
     """
     panels = _panels(answer)
+    path.parent.mkdir(parents=True, exist_ok=True)
     # matplotlib writes the present time unless its field is None.
     date = {"CreationDate": None} if path.suffix == ".pdf" else {}
     date |= {"Date": None} if path.suffix == ".svg" else {}

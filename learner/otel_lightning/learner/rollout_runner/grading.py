@@ -5,6 +5,7 @@ If a grader fails, the rollout is not graded: it never gets a reward of 0 for th
 
 import json
 import math
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -106,7 +107,8 @@ def check(grading: Grading) -> None:
     """Refuse a grader that cannot work, before any agent runs.
 
     Raises:
-        DataError: If a rule cannot be read or has no such function, or there are two graders.
+        DataError: If a rule cannot be read or has no such function, there is no such command, or
+            there are two graders.
     """
     given = [bool(grading.rule), bool(grading.command), grading.by_exit_code]
     if sum(given) > 1:
@@ -114,6 +116,10 @@ def check(grading: Grading) -> None:
     if grading.failed_reward is not None and not any(given):
         raise DataError(
             "--failed-reward needs a grader: --grade, --grade-command or --exit-code-is-reward."
+        )
+    if grading.command and shutil.which(grading.command[0]) is None:
+        raise DataError(
+            f"The grading command cannot be run: there is no program '{grading.command[0]}'."
         )
     if grading.rule:
         from otel_lightning.learner.score.rules import python

@@ -1,1 +1,1 @@
-SELECT rollout_id, CAST(($by) AS VARCHAR) AS segment FROM rollouts
+SELECT rollout_id, CAST(($by) AS VARCHAR) AS segment FROM rollouts LIMIT $at_most
