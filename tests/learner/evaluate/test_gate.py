@@ -274,7 +274,9 @@ def test_what_would_pass_depends_on_what_is_missing() -> None:
     assert "hold tasks out" in what_would_pass(replace(verdict, tasks=0))
     small = replace(verdict, gain=0.05, least_gain=0.1)
     assert "is not above the least gain of 0.1" in what_would_pass(small)
-    assert "show no gain" in what_would_pass(replace(verdict, gain=-0.1))
+    none = replace(verdict, gain=-0.1, upper=0.2)
+    assert "show no gain so far, but it may be up to +0.2000" in what_would_pass(none)
+    assert "so more rollouts like these would not help" in what_would_pass(replace(none, upper=0.0))
 
 
 def test_more_tasks_are_asked_for_while_too_few_decide() -> None:

@@ -135,6 +135,65 @@ def test_error_that_one_task_does_not_tell_is_left_empty(traces: "Traces") -> No
     assert "nan" not in result.output
 
 
+@pytest.mark.parametrize("columns", [80, 200])
+def test_equal_rewards_have_a_value_and_no_interval_without_their_range(
+    traces: "Traces", columns: int
+) -> None:
+    for i in range(20):
+        traces.call(f"r{i}")
+        traces.arm(f"r{i}", "xy"[i % 2], 0.5)
+        traces.reward(f"r{i}", 0.7)
+    result = evaluate(traces, "--arm", "x", columns=columns)
+    assert result.exit_code == 0, result.output
+    (run,) = traces.ask("SELECT metrics FROM runs")
+    for one in json.loads(run["metrics"])["estimates"]:
+        assert (one["bernstein"], one["betting"]) == (None, None)
+    ranged = evaluate(traces, "--arm", "x", "--reward-range", "0,1", columns=columns)
+    assert ranged.exit_code == 0
+    newest = json.loads(traces.ask("SELECT metrics FROM runs ORDER BY ended")[-1]["metrics"])
+    for one in newest["estimates"]:
+        assert one["betting"][0] < one["value"] < one["betting"][1]
+
+
+def test_propensities_that_do_not_say_how_often_an_arm_was_drawn_are_named(
+    traces: "Traces",
+) -> None:
+    for i in range(100):
+        traces.call(f"r{i}")
+        traces.arm(f"r{i}", "xy"[i % 2], 0.05)
+        traces.reward(f"r{i}", float(i % 10 > 0))
+        traces.task(f"r{i}", f"t{i}")
+    result = evaluate(traces, "--arm", "x", "--task-by", "id")
+    assert "its mean importance weight is 10.00." in result.output  # half of them have 1 / .05
+    assert "The importance weights average 10.00 and not 1: the propensities do not" in (
+        result.output
+    )
+    (run,) = traces.ask("SELECT metrics FROM runs")
+    (ips,) = (e for e in json.loads(run["metrics"])["estimates"] if e["method"] == "ips")
+    assert ips["value"] > 1
+    assert ips["betting"] is None  # no value from 0 to 1 is in it
+
+
+def test_a_propensity_whose_weight_cannot_be_computed_with_is_refused(traces: "Traces") -> None:
+    log(traces)
+    traces.call("tiny")
+    traces.arm("tiny", "careful", 1e-300)
+    traces.reward("tiny", 1.0)
+    result = evaluate(traces, "--arm", "careful")
+    assert result.exit_code == 1
+    assert "Rollout 'tiny' has a propensity of 1e-300" in result.stderr
+
+
+def test_small_rewards_are_told_with_their_digits(traces: "Traces") -> None:
+    for i in range(40):
+        traces.call(f"r{i}")
+        traces.arm(f"r{i}", "xy"[i % 2], 0.5)
+        traces.reward(f"r{i}", -0.00002 * (1 + i % 2))  # such as a cost in dollars
+    result = evaluate(traces, "--arm", "x", "--reward-range", "-0.0001,0")
+    assert "mean reward is -3e-05." in result.output
+    assert values(result)["snips"] == pytest.approx(-0.00002)
+
+
 def test_a_value_that_no_policy_can_have_is_named_and_left_as_it_is(traces: "Traces") -> None:
     # The arm has a propensity of .25 and was drawn in two of four rollouts, with a reward of 1.
     for rollout, arm, reward in (

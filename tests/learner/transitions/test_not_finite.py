@@ -1,8 +1,9 @@
 """A reward that is not finite, as a sender writes it, is refused by its name."""
 
 import json
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -14,8 +15,13 @@ from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import open_store
 from otel_lightning.instrumentation import attributes as names
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy.choices import Window, read_choices
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 
+if TYPE_CHECKING:
+    from conftest import Traces
+
+LATER = datetime(2026, 11, 1, minute=2)  # noqa: DTZ001 - the store's UTC has no zone
 START = 1_800_000_000 * 10**9
 RESULT = names.EVALUATION_RESULT
 
@@ -134,3 +140,33 @@ def test_a_reward_of_nan_that_a_function_returned_to_agentops_is_refused_by_name
         spans += [call(trace, []), graded]
     with pytest.raises(DataError, match=f"Reward 'primary' of rollout '{'b' * 32}' is nan[.]"):
         make_transitions(stored(tmp_path, spans), Settings())
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_reward_that_is_not_finite_is_replaced_by_a_later_judgement(
+    traces: "Traces", *, several: bool
+) -> None:
+    for i in range(40):
+        traces.call(f"r{i}")
+        traces.arm(f"r{i}", "xy"[i % 2], 0.5)
+        traces.task(f"r{i}", f"t{i}")
+        traces.reward(f"r{i}", float("nan") if i == 3 else 1.0)
+    traces.reward("r3", 0.0, time=LATER)
+    if several:
+        traces.reward("r4", 0.5, name="style")
+    path = traces.store()
+    summary = make_transitions(path, Settings())
+    total = 39.5 if several else 39.0
+    assert (summary.rewarded, summary.mean_reward) == (40, pytest.approx(total / 40))
+    window = Window(key="support-prompt")
+    with open_store(traces.path) as store:
+        logged = read_choices(store, window, {})
+    assert logged.rows["outcome"].sum() == pytest.approx(total)
+
+
+def test_a_later_judgement_that_is_not_finite_is_refused(traces: "Traces") -> None:
+    traces.call("a")
+    traces.reward("a", 1.0)
+    traces.reward("a", float("nan"), time=LATER)
+    with pytest.raises(DataError, match="Reward 'task_success' of rollout 'a' is nan"):
+        make_transitions(traces.store(), Settings())

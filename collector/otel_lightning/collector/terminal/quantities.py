@@ -35,6 +35,21 @@ def parse_size(text: str) -> int:
     return int(_quantity(text, BYTES, "20GB"))
 
 
+def decimal(value: float, sign: str = "") -> str:
+    """Write a number with four decimals; with four digits if these would be zeros, or too many.
+
+    Args:
+        value: The number. Below 1e-9 it counts as rounding of 0.
+        sign: `+` to write the sign of positive numbers too.
+
+    Example:
+        >>> decimal(0.5), decimal(0.00003), decimal(2.5e7, "+")
+        ('0.5000', '3e-05', '+2.5e+07')
+    """
+    four_digits = 1e-9 <= abs(value) < 1e-3 or 1e6 <= abs(value) < float("inf")  # noqa: PLR2004
+    return f"{value:{sign}.4g}" if four_digits else f"{value:{sign}.4f}"
+
+
 def number_of(count: int, one: str, several: str | None = None) -> str:
     """Write a number and its noun, which is plural unless the number is 1.
 

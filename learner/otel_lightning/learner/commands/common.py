@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from otel_lightning.collector.files.links import followed
 from otel_lightning.collector.terminal import command_line
-from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.commands.values import Finite, RangeOfRewards, Since
 
 if TYPE_CHECKING:
@@ -156,20 +156,22 @@ def report_verdict(verdict: "Verdict", passed: str, refused: str) -> None:
 def _report_numbers(verdict: "Verdict") -> None:
     """Print the value of both policies, the gain with its bounds, and the weights."""
     from otel_lightning.learner.evaluate.estimates import outside_range
+    from otel_lightning.learner.evaluate.refusals import Cause
 
     bounds = (
-        f"with 95 % confidence each (one-sided) at least {verdict.lower:+.4f}, at most "
-        f"{verdict.upper:+.4f}."
+        f"with 95 % confidence each (one-sided) at least {decimal(verdict.lower, '+')}, at most "
+        f"{decimal(verdict.upper, '+')}."
     )
     if verdict.lower > verdict.upper:
         bounds = "its bounds contradict each other, so the propensities must be wrong."
     click.echo(
         f"Held out: {number_of(verdict.rollouts, 'rollout')} of "
         f"{number_of(verdict.tasks, 'task')}. Value "
-        f"{verdict.behavior_value:.4f} live, {verdict.value:.4f} learned ({verdict.estimator}): "
-        f"gain {verdict.gain:+.4f}; {bounds}"
+        f"{decimal(verdict.behavior_value)} live, {decimal(verdict.value)} learned "
+        f"({verdict.estimator}): gain {decimal(verdict.gain, '+')}; {bounds}"
     )
-    if outside_range({"": verdict.value}, verdict.reward_range):
+    unknown = any(reason.cause is Cause.REWARD_RANGE for reason in verdict.reasons)
+    if not unknown and outside_range({"": verdict.value}, verdict.reward_range):
         click.echo(
             "The value learned is outside of the rewards' range "
             f"[{verdict.reward_range[0]:g}, {verdict.reward_range[1]:g}], so it is an error of the "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from otel_lightning.collector.terminal.command_line import example
-from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.commands.agent_options import agent_options
 from otel_lightning.learner.commands.common import (
     FILE,
@@ -188,12 +188,14 @@ def _print(answer: "Answer") -> None:
     click.echo(
         f"Value of {answer.policy} on {number_of(answer.rollouts, 'rollout')} of "
         f"{number_of(answer.tasks, 'task')}; "
-        f"their mean reward is {answer.mean_reward:.4f}. They tell as much about this policy as "
-        f"{answer.effective_sample_size:.1f} of its own would (effective sample size)."
+        f"their mean reward is {decimal(answer.mean_reward)}. They tell as much about this policy "
+        f"as {answer.effective_sample_size:.1f} of its own would (effective sample size); its mean "
+        f"importance weight is {answer.mean_weight:.2f}."
     )
     console = Console()
     named = [(f"{one.method} *" if one.biased else one.method, one) for one in answer.estimates]
-    limits = answer.rewards.range if console.width >= WIDE else None
+    low, high = answer.rewards.range
+    limits = (low, high) if console.width >= WIDE and low < high else None
     console.print(_table("estimator", named, limits))
     click.echo(BIAS)
     if answer.segments:
@@ -209,7 +211,7 @@ def _table(first: str, named: "list[tuple[str, Estimated]]", limits: Interval) -
 
     # 80 columns suffice with less padding and the ends of an interval on two lines.
     table = Table(
-        caption="95 % intervals; empty: too few rollouts to trust it",
+        caption="95 % intervals; empty: not to be trusted, as with too few rollouts",
         padding=(0, 1) if limits else (0, 1, 0, 0),
     )
     table.add_column(first, overflow="fold")
@@ -222,7 +224,7 @@ def _table(first: str, named: "list[tuple[str, Estimated]]", limits: Interval) -
         shown = (_interval(i, " " if limits else "\n") for i in known)
         line = "╌" if one.biased else "─"
         plot = [_plot(one.value, one.betting, limits, line)] if limits else []
-        table.add_row(name, f"{one.value:.4f}", _known(one.standard_error), *shown, *plot)
+        table.add_row(name, decimal(one.value), _known(one.standard_error), *shown, *plot)
     return table
 
 
@@ -238,18 +240,18 @@ def _overlap(answer: "Answer") -> object:
             one.arm,
             f"{one.share:.2%}",
             f"{one.logged:,}",
-            f"{one.least_propensity:.4f}" if one.logged else "",
+            f"{one.least_propensity:.4g}" if one.logged else "",
             f"{one.greatest_weight:.2f}" if one.logged else "",
         )
     return table
 
 
 def _known(error: float) -> str:
-    return "" if math.isnan(error) else f"{error:.4f}"
+    return "" if math.isnan(error) else decimal(error)
 
 
 def _interval(interval: Interval, gap: str) -> str:
-    return "" if interval is None else f"{interval[0]:.4f}{gap}{interval[1]:.4f}"
+    return "" if interval is None else f"{decimal(interval[0])}{gap}{decimal(interval[1])}"
 
 
 def _plot(value: float, interval: Interval, limits: tuple[float, float], stroke: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from otel_lightning.collector.terminal.command_line import example
-from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.commands.common import FILE, REFUSED, expected_errors, store_option
 
 
@@ -32,8 +32,8 @@ def loop(file: Path, store: str) -> None:
     elif "before_mean" in final:
         mean = final["before_mean"]
         click.echo(
-            f"On {count} read only now: {mean:.4f}. Nothing that is served has changed, so there "
-            "is no second number."
+            f"On {count} read only now: {decimal(mean)}. Nothing that is served has changed, so "
+            "there is no second number."
         )
     for problem in outcome.problems:
         click.echo(problem, err=True)

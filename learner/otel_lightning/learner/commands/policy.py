@@ -8,7 +8,7 @@ import click
 
 from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.next_command import next_command
-from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.commands.common import (
     FILE,
     expected_errors,
@@ -167,8 +167,8 @@ def report(learned: "Learned") -> None:
 
 
 def _number(value: float) -> str:
-    return "" if value != value else f"{value:.4f}"  # noqa: PLR0124 - NaN is not itself
+    return "" if value != value else decimal(value)  # noqa: PLR0124 - NaN is not itself
 
 
 def _interval(low: float, high: float) -> str:
-    return "" if low != low else f"{low:.4f} to {high:.4f}"  # noqa: PLR0124 - NaN is not itself
+    return "" if low != low else f"{decimal(low)} to {decimal(high)}"  # noqa: PLR0124 - NaN is not itself

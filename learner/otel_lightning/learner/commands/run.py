@@ -9,7 +9,7 @@ import click
 
 from otel_lightning.collector.terminal.command_line import example, uncollected
 from otel_lightning.collector.terminal.next_command import next_command
-from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.commands.agent_options import agent_options, grading_of
 from otel_lightning.learner.commands.common import (
     FILE,
@@ -250,8 +250,8 @@ def _tell_rewards(report: "Report", store: str) -> None:
         return
     low, high = interval(report)
     click.echo(
-        f"Mean reward {report.mean:.4f}, 95 % interval {low:.4f} to {high:.4f} over tasks, of "
-        f"{number_of(len(report.rewards), 'graded rollout')}."
+        f"Mean reward {decimal(report.mean)}, 95 % interval {decimal(low)} to {decimal(high)} "
+        f"over tasks, of {number_of(len(report.rewards), 'graded rollout')}."
     )
     if report.silent == report.planned:
         click.echo("To find out why no model call was recorded, give the same command with --dev.")

@@ -7,6 +7,7 @@ import click
 
 from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.next_command import next_command
+from otel_lightning.collector.terminal.quantities import decimal
 from otel_lightning.learner.commands.common import (
     FILE,
     REFUSED,
@@ -337,4 +338,4 @@ def _show(change: "Change") -> None:
 
 
 def _signed(value: float | None) -> str:
-    return "" if value is None else f"{value:+.4f}"
+    return "" if value is None else decimal(value, "+")

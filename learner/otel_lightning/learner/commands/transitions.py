@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from otel_lightning.collector.terminal.command_line import example
-from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner import credit
 from otel_lightning.learner.commands.common import (
     SHARE,
@@ -148,7 +148,7 @@ def report(summary: "Summary") -> None:
         f"{summary.heldout:,} held out."
     )
     if summary.mean_reward is not None:
-        click.echo(f"Mean reward {summary.mean_reward:.4f}.")
+        click.echo(f"Mean reward {decimal(summary.mean_reward)}.")
     if summary.left_out:
         click.echo("\n".join(["Left out:", *_table(summary.left_out)]))
 

@@ -82,7 +82,7 @@ def estimated(
     steady = logged.unseen == 0 and _steady(method, logged, (values, tasks), limits)
     # A biased estimator's own expectation may lie outside the range of the rewards, so its interval
     # is clipped to its scores' limits instead.
-    possible = limits if biased else reward_range
+    possible = limits if biased and reward_range[0] < reward_range[1] else reward_range
     return Estimated(
         method=method,
         value=sums.value,
@@ -251,7 +251,13 @@ def _nudged(outer: float, inner: float) -> float:
     return outer + (inner - outer) * 1e-6
 
 
-def _within(interval: Interval, unseen: float, limits: Interval) -> Interval:
-    """Widen an interval by the possible value of unseen actions, and clip it to possible values."""
+def _within(interval: Interval, unseen: float, limits: Interval) -> Interval | None:
+    """Widen an interval by the possible value of unseen actions, and clip it to possible values.
+
+    Returns:
+        The interval. None if no possible value is in it, because the propensities are wrong, or if
+        there is one possible value only, because nobody gave the range of the rewards.
+    """
     unknown = unseen * (limits[1] - limits[0])
-    return max(interval[0] - unknown, limits[0]), min(interval[1] + unknown, limits[1])
+    low, high = max(interval[0] - unknown, limits[0]), min(interval[1] + unknown, limits[1])
+    return (low, high) if low <= high and limits[0] < limits[1] else None

@@ -124,7 +124,7 @@ def held_out_verdict(
     reasons = [
         *_too_few(tasks, effective),
         *_clipped_away(compared),
-        *_unseen(per_task(weights, compared.tasks)),
+        *unusual_weights(per_task(weights, compared.tasks)),
         *_chance(lower, demands),
     ]
     return Verdict(
@@ -310,7 +310,7 @@ def _clipped_away(compared: Compared) -> list[Refusal]:
     return [Refusal(Cause.CLIPPING, text)]
 
 
-def _unseen(weights: Floats) -> list[Refusal]:
+def unusual_weights(weights: Floats) -> list[Refusal]:
     """Refuse weights whose mean is not 1: the log lacks actions, or the propensities are wrong."""
     mean = float(weights.mean())
     # One-sided 99 % tests: refuse only if the mean weight is significantly below 0.95, or above 1 /

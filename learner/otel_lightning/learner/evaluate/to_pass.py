@@ -2,7 +2,7 @@
 
 import math
 
-from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.evaluate.gate import Verdict
 from otel_lightning.learner.evaluate.refusals import BY_MORE_TASKS
 
@@ -16,7 +16,7 @@ def what_would_pass(verdict: Verdict) -> str:
     causes = {reason.cause for reason in verdict.reasons}
     if not causes & BY_MORE_TASKS:
         return "the number of held-out tasks is enough; remove the causes of the refusal."
-    if_right = f"if the estimated gain is right ({verdict.gain:+.4f})."
+    if_right = f"if the estimated gain is right ({decimal(verdict.gain, '+')})."
     if not causes <= BY_MORE_TASKS:
         if_right += " They do not remove the other reasons of the refusal."
     if verdict.tasks_needed is None:
@@ -35,13 +35,16 @@ def what_would_pass(verdict: Verdict) -> str:
 
 
 def _of_no_gain(verdict: Verdict) -> str:
+    shown = "the held-out rollouts show no gain"
     if verdict.gain > 0:
+        shown = f"the gain is not above the least gain of {verdict.least_gain:g}"
+    if verdict.upper > verdict.least_gain:
         return (
-            f"the gain is not above the least gain of {verdict.least_gain:g}, so more rollouts "
-            "like these would not help; try other arms or another training, or a smaller "
-            "--least-gain."
+            f"{shown} so far, but it may be up to {decimal(verdict.upper, '+')}: learn again when "
+            "there is more data, or try other arms or another training."
         )
+    remedy = ", or a smaller --least-gain" if verdict.gain > 0 else ""
     return (
-        "the held-out rollouts show no gain, so more rollouts like these would not help; try other "
-        "arms or another training, or learn again when there is more data."
+        f"{shown}, and exclude a larger one, so more rollouts like these would not help: try other "
+        f"arms or another training{remedy}."
     )

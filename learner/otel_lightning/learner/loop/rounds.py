@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_lightning.collector.store import open_store
-from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.file_lock import locked_alone, opened_lock
 from otel_lightning.learner.loop.config import KINDS, PROMPTS, Config, StopPart, read_config
@@ -169,7 +169,8 @@ def _brief(details: Details) -> str:
     """Return the important numbers of a stage, as one line."""
     said = []
     if details.get("mean") is not None:
-        said.append(f"{number_of(details['graded'], 'rollout')}, mean reward {details['mean']:.4f}")
+        rollouts = number_of(details["graded"], "rollout")
+        said.append(f"{rollouts}, mean reward {decimal(details['mean'])}")
     said += [f"proposed {name}" for name in details.get("candidates", ())]
     verdicts = details.get("verdicts") or {}
     said += [f"{name} gains {_signed(one['gain'])}" for name, one in verdicts.items()]
@@ -183,7 +184,7 @@ def _brief(details: Details) -> str:
 
 
 def _signed(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:+.4f}"
+    return "unknown" if value is None else decimal(value, "+")
 
 
 def stop_rule(rules: StopPart, state: State, number: int) -> str | None:

@@ -388,11 +388,13 @@ def _check_propensities(logged: pl.DataFrame, key: str) -> None:
             f"flag's metadata, set the attribute '{PROPENSITY}', or estimate them with "
             "--propensities frequencies."
         )
-    impossible = logged.filter(~pl.col("propensity").is_between(0, 1, closed="right"))
+    # The weight of a smaller one, times a reward, has no finite square.
+    impossible = logged.filter(~pl.col("propensity").is_between(1 / HUGE, 1))
     if impossible.height:
         row = impossible.row(0, named=True)
         raise DataError(
             f"Rollout '{row['rollout_id']}' has a propensity of {row['propensity']:g} for flag "
             f"'{key}', and {impossible.height} of {logged.height} choices have such a one. A "
-            "propensity is a probability above 0 and at most 1; correct the flag's metadata."
+            f"propensity is a probability, above 0 (at least {1 / HUGE:g}) and at most 1; correct "
+            "the flag's metadata."
         )

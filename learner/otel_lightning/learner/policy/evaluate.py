@@ -13,7 +13,8 @@ from otel_lightning.collector.store import Sql, Store, StoreError, StoreLike, op
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate import off_policy
 from otel_lightning.learner.evaluate.estimates import Estimated, estimated, outside_range
-from otel_lightning.learner.evaluate.gate import effective_sample_size
+from otel_lightning.learner.evaluate.gains import per_task
+from otel_lightning.learner.evaluate.gate import effective_sample_size, unusual_weights
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.named_sql import append, read
 from otel_lightning.learner.policy.candidate import Candidate, candidate, check_named
@@ -77,6 +78,8 @@ class Answer:
     tasks: int
     mean_reward: float
     effective_sample_size: float
+    mean_weight: float
+    """Mean importance weight over tasks; near 1 if the log covers the policy."""
     estimates: tuple[Estimated, ...]
     overlap: tuple[Overlap, ...]
     segments: dict[str, Estimated]
@@ -141,7 +144,9 @@ def _answer(
         for arm, share, count in zip(choices.arms, shares, choices.tried, strict=True)
         if share > 0 and count == 0
     ]
-    notes = [*unknown, *map(_sentence, rewards.refusals), *drift(rows), *mismatched(rows, versions)]
+    weights = per_task(seen.weights, choices.tasks)
+    reasons = [*(one.text for one in unusual_weights(weights)), *rewards.refusals]
+    notes = [*unknown, *map(_sentence, reasons), *drift(rows), *mismatched(rows, versions)]
     if logged.missing.count:
         notes.append(str(logged.missing))
     notes += logged.exceptions
@@ -152,13 +157,14 @@ def _answer(
     by_segment = _by_segment(question, rows, segments, (choices, seen), rewards.range)
     values = {one.method: one.value for one in estimates}
     values |= {f"segment {name}": one.value for name, one in by_segment.items()}
-    notes += _outside(values, rewards.range)
+    notes += _outside(values, rewards)
     return Answer(
         policy=policy.label,
         rollouts=rows.height,
         tasks=len(np.unique(choices.tasks)),
         mean_reward=float(choices.rewards.mean()),
         effective_sample_size=effective_sample_size(seen.weights),
+        mean_weight=float(weights.mean()),
         estimates=estimates,
         overlap=_overlap(choices, shares, seen),
         segments=by_segment,
@@ -169,15 +175,16 @@ def _answer(
     )
 
 
-def _outside(values: Mapping[str, float], limits: Range) -> list[str]:
+def _outside(values: Mapping[str, float], rewards: Rewards) -> list[str]:
+    limits = rewards.range
     outside = outside_range(values, limits)
-    if not outside:
+    if not outside or rewards.refusals:  # then nobody knows the range
         return []
     told = (
         f"Outside of the rewards' range [{limits[0]:g}, {limits[1]:g}]: the value of "
-        f"{', '.join(outside)}. No policy is worth that; large weights of few rollouts cause it. "
-        "It is not clipped, which would bias it. Go by the betting interval, or by snips, whose "
-        "value is always inside."
+        f"{', '.join(outside)}. No policy is worth that: few rollouts carry large weights, "
+        "or the propensities are wrong. It is not clipped, which would bias it. Go by the betting "
+        "interval, or by snips, whose value is always inside."
     )
     return [told]
 

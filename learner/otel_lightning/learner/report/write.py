@@ -21,6 +21,7 @@ from otel_lightning.collector.files.atomic import replaced
 from otel_lightning.collector.show.rollout import Window, read_rollout
 from otel_lightning.collector.show.text import TextStyle, as_text
 from otel_lightning.collector.store import Sql, Store, StoreLike, opened
+from otel_lightning.collector.terminal.quantities import decimal
 from otel_lightning.learner.evaluate.gate import recorded_verdict
 from otel_lightning.learner.evaluate.to_pass import what_would_pass
 from otel_lightning.learner.report import plots
@@ -132,11 +133,11 @@ def _sentence(facts: Facts) -> str:
     if not gate:
         error = run.metrics.get("error")
         return str(error) if error else "The run has no verdict."
-    bounds = f"at least {gate['lower']:+.4f} and at most {gate['upper']:+.4f}"
+    bounds = f"at least {decimal(gate['lower'], '+')} and at most {decimal(gate['upper'], '+')}"
     return (
         f"On {gate['rollouts']:,} held-out rollouts of {gate['tasks']:,} tasks the value is "
-        f"{gate['behavior_value']:.4f} as it was and {gate['value']:.4f} as learned "
-        f"({gate['estimator']}): a gain of {gate['gain']:+.4f}, with 95 % confidence each "
+        f"{decimal(gate['behavior_value'])} as it was and {decimal(gate['value'])} as learned "
+        f"({gate['estimator']}): a gain of {decimal(gate['gain'], '+')}, with 95 % confidence each "
         f"{bounds}."
     )
 

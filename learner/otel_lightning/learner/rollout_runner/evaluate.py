@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from otel_lightning.collector.store import open_store
-from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.model_folder import fingerprint
 from otel_lightning.learner.named_sql import arrow, read
@@ -217,7 +217,7 @@ def _refusals(
     yield from (f"{SERVING}: {reason}" for reason in found.gains[SERVING].refusals)
     greedy = found.gains.get(GREEDY)
     if greedy is not None and _is_worse(reports, greedy, alpha):
-        yield f"{GREEDY}: it loses {-greedy.gain:.4f} beyond chance"
+        yield f"{GREEDY}: it loses {decimal(-greedy.gain)} beyond chance"
     for measure, compared in found.formats.items():
         # The whole interval of the change is below 0.
         if compared.upper < 0:

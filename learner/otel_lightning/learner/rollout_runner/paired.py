@@ -17,7 +17,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.evaluate.betting import Scores
 from otel_lightning.learner.evaluate.star_bets import lower_bound, rejected
 from otel_lightning.learner.policy.reward_range import Range, Rewards
@@ -71,10 +71,11 @@ class Compared:
 
     def __str__(self) -> str:
         return (
-            f"{self.base} {self.base_mean:.4f}, {self.other} {self.other_mean:.4f} on "
+            f"{self.base} {decimal(self.base_mean)}, {self.other} {decimal(self.other_mean)} on "
             f"{number_of(self.pairs, 'pair')} of {number_of(self.tasks, 'task')}: "
-            f"gain {self.gain:+.4f}, 95 % interval "
-            f"{self.lower:+.4f} to {self.upper:+.4f}, p = {self.p_value:.2g} ({self.test})."
+            f"gain {decimal(self.gain, '+')}, 95 % interval "
+            f"{decimal(self.lower, '+')} to {decimal(self.upper, '+')}, "
+            f"p = {self.p_value:.2g} ({self.test})."
         )
 
 
@@ -214,8 +215,8 @@ def _judged(found: Compared, rewards: Rewards, bound: float, alpha: float) -> Co
         low, high = rewards.range
         within = "" if rewards.assumed else f" for rewards in [{low:g}, {high:g}]"
         refusals.append(
-            f"the gain is at least {bound:+.4f} with {1 - alpha:.3g} confidence{within}, not above "
-            f"{found.least_gain:g}"
+            f"the gain is at least {decimal(bound, '+')} with {1 - alpha:.3g} confidence{within}, "
+            f"not above {found.least_gain:g}"
         )
     elif found.pairs and not found.p_value < alpha:
         refusals.append(f"p = {found.p_value:.2g} is not below {alpha:.2g} ({found.test})")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from otel_lightning.collector.terminal.quantities import decimal
 from otel_lightning.learner.runs import to_json
 
 UNDECLARED = "not declared by the base model"
@@ -37,6 +38,7 @@ def model_card(card: Card) -> str:
         f"- {card.config['algorithm']}",
         "---",
     ]
+    lower, upper = (decimal(card.gate[name], "+") for name in ("lower", "upper"))
     refusals = [f"- Refused: {refusal}" for refusal in card.gate["refusals"]]
     body = [
         f"# {card.config['algorithm']} of `{Path(base).name}`",
@@ -47,8 +49,8 @@ def model_card(card: Card) -> str:
         f"- Base model: `{base}`",
         f"- Licence: {licence or UNDECLARED}",
         f"- Data: SHA-256 `{card.data_fingerprint}` of rollouts, steps, splits and advantages",
-        f"- Gate: **{verdict}**, {card.gate['estimator']}; gain {card.gate['gain']:+.4f}",
-        f"- Bounds of the gain: {card.gate['lower']:+.4f} and {card.gate['upper']:+.4f}",
+        f"- Gate: **{verdict}**, {card.gate['estimator']}; gain {decimal(card.gate['gain'], '+')}",
+        f"- Bounds of the gain: {lower} and {upper}",
         *refusals,
         "",
         "## Metrics",

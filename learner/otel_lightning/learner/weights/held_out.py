@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from otel_lightning.collector.terminal.quantities import decimal
 from otel_lightning.learner.evaluate.gains import Compared, centred, within_tasks
 from otel_lightning.learner.evaluate.gate import (
     Requirements,
@@ -118,8 +119,8 @@ def _no_better_than_chance(compared: Compared, demands: Requirements) -> list[Re
     robust = float(centred(compared, compared, limits).values.mean())
     if min(gain, robust) <= 0:
         text = (
-            f"the estimates do not agree on a gain: {robust:+.4f} doubly robust, {gain:+.4f} "
-            "within tasks"
+            f"the estimates do not agree on a gain: {decimal(robust, '+')} doubly robust, "
+            f"{decimal(gain, '+')} within tasks"
         )
         return [Refusal(Cause.DISAGREEMENT, text)]
     rng = np.random.default_rng(0)
