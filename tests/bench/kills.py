@@ -24,13 +24,11 @@ from pathlib import Path
 import psutil
 
 from otel_lightning.collector.check.deep import check_deep
-from otel_lightning.collector.load.batches import load
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.load.position import spool_position
-from otel_lightning.collector.maintain.copy_store import waiting_requests
-from otel_lightning.collector.spool.folder import SET_ASIDE, spool_folder
+from otel_lightning.collector.maintain.copy_store import store_waiting
+from otel_lightning.collector.spool.folder import dead_letters, spool_folder
 from otel_lightning.collector.store import Store, open_store
-from otel_lightning.collector.store.seen_ids import SeenIds
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from support.crashes import SPANS, Clients, has_workers
@@ -195,8 +193,7 @@ def faults_of(backup: Backup, clients: Clients) -> Iterator[str]:
     with open_store(backup.path, create=False) as copy:
         for problem in faults_of_derived(copy):
             yield f"{backup.path.name}: {problem}"
-        waiting = list(waiting_requests(folder, spool_position(copy), folder / SET_ASIDE))
-        load(copy, waiting, SeenIds(copy), dead_letters=folder / SET_ASIDE)
+        store_waiting(copy, folder, spool_position(copy), dead_letters(backup.path))
         sent = clients.acknowledged | clients.unanswered
         for problem in faults_of_spans(copy, backup.before, sent):
             yield f"{backup.path.name}: {problem}"

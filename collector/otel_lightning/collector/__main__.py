@@ -2,9 +2,12 @@
 
 import sys
 
+from otel_lightning.collector.process.standard_streams import open_missing
+
 
 def main() -> None:
     """Run the command line, or say how to install what it needs."""
+    open_missing()
     if sys.platform == "win32":
         sys.exit(
             "lightning-ingest does not run on Windows: its durable writes need a POSIX system. "

@@ -2,9 +2,12 @@
 
 import sys
 
+from otel_lightning.collector.process.standard_streams import open_missing
+
 
 def main() -> None:
     """Run the command line; a missing extra is one sentence, not a traceback."""
+    open_missing()
     try:
         from otel_lightning.learner.cli import cli
 

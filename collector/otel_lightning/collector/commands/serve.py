@@ -85,6 +85,7 @@ def serve(store: Path, log_format: Literal["text", "json"], **options: Any) -> N
     http/json to port 4318.
     """
     from otel_lightning.collector.process.light_imports import leave_out_unused
+    from otel_lightning.collector.process.standard_streams import drop_unwritten
 
     # Before anything that loads Arrow.
     leave_out_unused()
@@ -108,3 +109,5 @@ def serve(store: Path, log_format: Literal["text", "json"], **options: Any) -> N
             raise
         logging.getLogger(__name__).critical("%s", error.format_message())
         raise SystemExit(error.exit_code) from error
+    finally:
+        drop_unwritten()

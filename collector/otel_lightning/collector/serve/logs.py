@@ -5,7 +5,8 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import Literal, get_args
+from contextlib import suppress
+from typing import Literal, TextIO, get_args
 
 Format = Literal["text", "json"]
 FORMATS = get_args(Format)
@@ -38,9 +39,18 @@ class JsonLines(TextLines):
         return json.dumps(line, ensure_ascii=False)
 
 
+class _Lines(logging.StreamHandler[TextIO]):
+    """Writes lines to a stream. What it does not take, as on a full disk, must stop nothing."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name in logging
+        """Leave out the line if the stream failed; Python keeps it to write it with the next."""
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
+
+
 def log_to_stderr(form: Format) -> None:
     """Log our records from level INFO, and those of libraries from level WARNING."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Lines(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger(OURS).setLevel(logging.INFO)
@@ -51,4 +61,9 @@ def say_with(form: Format, echo: Callable[[str], None]) -> Callable[[str], None]
 
     With text logs it prints plain lines on standard output. With JSON logs it writes log records.
     """
-    return logging.getLogger(f"{OURS}.collector.serve").info if form == "json" else echo
+
+    def say(line: str) -> None:
+        with suppress(OSError):  # such as a pipe that nobody reads any more
+            echo(line)
+
+    return logging.getLogger(f"{OURS}.collector.serve").info if form == "json" else say

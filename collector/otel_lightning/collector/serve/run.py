@@ -197,7 +197,9 @@ def _back_up(loader: Loader, path: Path, target: str) -> str:
 class StopSignals:
     """Handles SIGTERM and SIGINT: the first one drains, the second one exits at once.
 
-    Exiting at once is safe, because every acknowledged request is on the spool.
+    Exiting at once is safe, because every acknowledged request is on the spool. The end of the
+    terminal (SIGHUP) counts as one of them. Without a terminal SIGHUP does nothing until there are
+    certificates to read again: service managers and log rotation send it to ask for that.
     """
 
     def __init__(self) -> None:
@@ -206,6 +208,8 @@ class StopSignals:
         self.then: Callable[[], object] = lambda: None
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask)
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # not started by nohup
+            signal.signal(signal.SIGHUP, self._ask if os.isatty(0) else signal.SIG_IGN)
 
     def _ask(self, _number: int, _frame: object) -> None:
         if self.deadline is not None:
