@@ -9,7 +9,7 @@ from typing import Any
 
 from otel_lightning.collector.maintain.backup import back_up_anyhow
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner.policy import flag_file
+from otel_lightning.learner.policy.serving import flag_file
 from otel_lightning.learner.prompts.ask import Proposer
 from otel_lightning.learner.prompts.compare import champion
 from otel_lightning.learner.prompts.plan import Request

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from otel_lightning.learner.policy.features import Features
-from otel_lightning.learner.policy.softmax import Choices
+from otel_lightning.learner.policy.softmax.choice_arrays import Choices
+from otel_lightning.learner.policy.softmax.features import Features
 
 Draw = Callable[[np.random.Generator, np.ndarray, np.ndarray], np.ndarray]
 Range = tuple[float, float] | None

@@ -43,17 +43,21 @@ from bandits_examined import EXAMINED
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.estimates import estimated
-from otel_lightning.learner.policy import contextual
-from otel_lightning.learner.policy.at_random import check_ease, check_random
+from otel_lightning.learner.policy.assumptions.at_random import check_ease, check_random
+from otel_lightning.learner.policy.assumptions.copies import drawn_together, with_telling_texts
+from otel_lightning.learner.policy.assumptions.missing import check_missing
+from otel_lightning.learner.policy.assumptions.multiples import with_multiples_as_one
+from otel_lightning.learner.policy.assumptions.units import as_units, check_serial, check_shares
 from otel_lightning.learner.policy.candidate import NO_FEATURES
-from otel_lightning.learner.policy.contextual import learn_shares
-from otel_lightning.learner.policy.copies import drawn_together, with_telling_texts
-from otel_lightning.learner.policy.cross_fit import cross_fitted
-from otel_lightning.learner.policy.judge import Demands, learn_and_judge, learn_and_judge_in_context
-from otel_lightning.learner.policy.missing import check_missing
-from otel_lightning.learner.policy.multiples import with_multiples_as_one
-from otel_lightning.learner.policy.softmax import Choices, Settings
-from otel_lightning.learner.policy.units import as_units, check_serial, check_shares
+from otel_lightning.learner.policy.gate.judge import (
+    Demands,
+    learn_and_judge,
+    learn_and_judge_in_context,
+)
+from otel_lightning.learner.policy.softmax import contextual
+from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Settings
+from otel_lightning.learner.policy.softmax.contextual import learn_shares
+from otel_lightning.learner.policy.softmax.cross_fit import cross_fitted
 from otel_lightning.learner.transitions.splits import TRAIN, split
 
 SETTINGS = Settings(steps=300, learning_rate=3.0)

@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner.policy.judge import Demands, learn_and_judge
-from otel_lightning.learner.policy.softmax import Choices, Settings
+from otel_lightning.learner.policy.gate.judge import Demands, learn_and_judge
+from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Settings
 
 HERE = Path(__file__).parent
 PEER = "azure-agents-learning-sdk==0.3.1"

@@ -29,7 +29,7 @@ from otel_lightning.collector.store import read_server
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.loop.config import read_config
 from otel_lightning.learner.loop.state import State
-from otel_lightning.learner.policy import flag_file as files
+from otel_lightning.learner.policy.serving import flag_file as files
 
 FIRST = "You answer the requests of customers."
 AGENT = """

@@ -10,9 +10,9 @@ import pytest
 from support.running import finish
 
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner.policy import flag_file, ship
 from otel_lightning.learner.policy.learn import Request, learn_policy
-from otel_lightning.learner.policy.versions import policies_of, promotions_of
+from otel_lightning.learner.policy.serving import flag_file, ship
+from otel_lightning.learner.policy.serving.versions import policies_of, promotions_of
 
 if TYPE_CHECKING:
     from conftest import Traces

@@ -13,7 +13,7 @@ from support.stores import ask
 
 from otel_lightning.learner import DataError
 from otel_lightning.learner.cli import cli
-from otel_lightning.learner.policy import flag_file as files
+from otel_lightning.learner.policy.serving import flag_file as files
 from otel_lightning.learner.prompts.compare import Comparison, apply_decision, decide
 from otel_lightning.learner.rollout_runner import Report
 

@@ -27,7 +27,7 @@ from support.prompt_server import (
 from support.running import serving
 
 from otel_lightning.learner.cli import cli
-from otel_lightning.learner.policy import flag_file as files
+from otel_lightning.learner.policy.serving import flag_file as files
 from otel_lightning.learner.prompts.ask import read_proposal
 from otel_lightning.learner.prompts.checks import Limits, refusal
 from otel_lightning.learner.prompts.variants import text_hash

@@ -156,8 +156,8 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
         raise click.UsageError("Give --key, to judge by the log, or --model, to judge by running.")
     refuse_given(running, "with --key")
     with expected_errors():
-        from otel_lightning.learner.policy.choices import Window
         from otel_lightning.learner.policy.evaluate import Question, evaluate_policy
+        from otel_lightning.learner.policy.logged.choices import Window
 
         window = Window(
             key=key,

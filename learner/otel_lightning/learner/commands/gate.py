@@ -97,8 +97,8 @@ def gate(  # noqa: PLR0913 - one parameter an option
     if not agent:
         raise click.UsageError("Give the agent's command after --.")
     with expected_errors():
-        from otel_lightning.learner.policy.flag_file import read_flag_file
-        from otel_lightning.learner.policy.reward_range import check_failed_reward
+        from otel_lightning.learner.evaluate.reward_range import check_failed_reward
+        from otel_lightning.learner.policy.serving.flag_file import read_flag_file
         from otel_lightning.learner.prompts.compare import (
             Comparison,
             apply_decision,

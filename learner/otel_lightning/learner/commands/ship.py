@@ -19,7 +19,7 @@ from otel_lightning.learner.commands.common import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from otel_lightning.learner.policy.ship import Change
+    from otel_lightning.learner.policy.serving.ship import Change
     from otel_lightning.learner.weights.pointer import PointerChange
 
 key_option = option("--key", metavar="KEY", help="Key of the flag whose variants are the arms.")
@@ -140,7 +140,7 @@ def _promote_policy(  # noqa: PLR0913 - one parameter an option
         )
     with expected_errors():
         from otel_lightning.collector.store import open_store
-        from otel_lightning.learner.policy import ship
+        from otel_lightning.learner.policy.serving import ship
 
         with open_store(store, create=False) as opened:
             try:
@@ -203,7 +203,7 @@ def rollback(  # noqa: PLR0913 - one parameter an option
         raise click.UsageError("Give --key to roll back a policy, or --model to roll back a model.")
     with expected_errors():
         from otel_lightning.collector.store import open_store
-        from otel_lightning.learner.policy import ship
+        from otel_lightning.learner.policy.serving import ship
 
         with open_store(store, create=False) as opened:
             change = ship.roll_back(opened, key, flags, dry_run=dry_run)
@@ -248,8 +248,8 @@ def policies(store: str, *, key: str | None, flags: Path | None) -> None:
 
     with expected_errors():
         from otel_lightning.collector.store import open_store
-        from otel_lightning.learner.policy import ship
-        from otel_lightning.learner.policy.versions import policies_of
+        from otel_lightning.learner.policy.serving import ship
+        from otel_lightning.learner.policy.serving.versions import policies_of
 
         with open_store(store, create=False) as opened:
             rows = policies_of(opened, key)

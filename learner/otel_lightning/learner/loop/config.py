@@ -12,7 +12,7 @@ from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy.reward_range import check_failed_reward
+from otel_lightning.learner.evaluate.reward_range import check_failed_reward
 from otel_lightning.learner.runs import to_json
 
 Part = TypeVar("Part")

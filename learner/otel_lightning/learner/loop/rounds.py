@@ -14,6 +14,7 @@ from typing import Any
 from otel_lightning.collector.store import open_store
 from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.evaluate.reward_range import OutsideRangeError
 from otel_lightning.learner.file_lock import locked_alone, opened_lock
 from otel_lightning.learner.loop.config import KINDS, PROMPTS, Config, StopPart, read_config
 from otel_lightning.learner.loop.report import final_report
@@ -28,9 +29,8 @@ from otel_lightning.learner.loop.stages import (
     run_train,
 )
 from otel_lightning.learner.loop.state import Details, Result, State
-from otel_lightning.learner.policy import joint
-from otel_lightning.learner.policy.flag_file import read_flag_file
-from otel_lightning.learner.policy.reward_range import OutsideRangeError
+from otel_lightning.learner.policy.serving import joint
+from otel_lightning.learner.policy.serving.flag_file import read_flag_file
 from otel_lightning.learner.prompts.share import check_flag
 from otel_lightning.learner.rollout_runner import read_tasks
 from otel_lightning.learner.rollout_runner.tasks import told_copies

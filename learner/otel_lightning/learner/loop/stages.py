@@ -17,13 +17,13 @@ from otel_lightning.collector.store import opened, statement
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import Verdict
+from otel_lightning.learner.evaluate.reward_range import reward_range
 from otel_lightning.learner.loop.config import PROMPTS, Config, PromptsPart, given
 from otel_lightning.learner.loop.server import ModelServer
 from otel_lightning.learner.loop.splits import Split
 from otel_lightning.learner.loop.state import Result, State
 from otel_lightning.learner.named_sql import read
-from otel_lightning.learner.policy import flag_file
-from otel_lightning.learner.policy.reward_range import reward_range
+from otel_lightning.learner.policy.serving import flag_file
 from otel_lightning.learner.prompts.compare import (
     Comparison,
     apply_decision,
@@ -280,7 +280,7 @@ def judge_prompts(loop: Loop, number: int) -> Result:
 def learn_shares(loop: Loop, number: int) -> Result:
     """Learn the shares of the variants from the rollouts so far, and promote them if they pass."""
     from otel_lightning.learner.policy.learn import Request, learn_policy
-    from otel_lightning.learner.policy.softmax import Settings
+    from otel_lightning.learner.policy.softmax.choice_arrays import Settings
 
     part = given(loop.config.policy)
     document = flag_file.read_flag_file(part.flags, part.key)

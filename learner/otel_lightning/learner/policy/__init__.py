@@ -1,6 +1,6 @@
 """`lightning-learn policy`: a softmax policy over the arms of a feature flag.
 
-Begin in `learn.py`. It reads logged choices (`choices.py`), learns (`softmax.py`, `contextual.py`,
-`ascent.py`), and judges on held-out tasks (`judge.py`). `ship.py` promotes the policy into the flag
-file (`flag_file.py`), and `evaluate.py` is `lightning-learn evaluate`.
+Begin in `learn.py`. It reads logged choices (`logged/`, which tests `assumptions/`), learns
+(`softmax/`), judges on held-out tasks (`gate/`), and promotes into the flag file (`serving/`).
+`evaluate.py` is `lightning-learn evaluate`.
 """

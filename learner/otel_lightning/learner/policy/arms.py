@@ -1,14 +1,12 @@
 """Statistics of a flag's arms, as the command prints them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
-from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate.gains import per_task
-from otel_lightning.learner.policy.softmax import Choices, Floats
+from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Floats
 
 NORMAL_97_5 = 1.96
 LEAST = 10
@@ -29,11 +27,6 @@ class Arm:
     """Share of the traffic that the live policy gives it, in [0, 1]."""
     after: float
     """Share of the traffic that the new policy gives it, in [0, 1]."""
-
-
-def numbered(names: pl.Series, arms: Sequence[str]) -> NDArray[np.int64]:
-    """Replace the name of each arm by its position in `arms`."""
-    return names.cast(pl.Enum(arms)).to_physical().to_numpy().astype(np.int64)
 
 
 def describe(choices: Choices, live: Mapping[str, float], new: Floats) -> tuple[Arm, ...]:

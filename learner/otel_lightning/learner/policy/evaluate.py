@@ -16,14 +16,19 @@ from otel_lightning.learner.evaluate.estimates import Estimated, estimated, outs
 from otel_lightning.learner.evaluate.gains import per_task
 from otel_lightning.learner.evaluate.gate import effective_sample_size, unusual_weights
 from otel_lightning.learner.evaluate.off_policy import Logged
+from otel_lightning.learner.evaluate.reward_range import Range, Rewards, reward_range
 from otel_lightning.learner.named_sql import append, read
+from otel_lightning.learner.policy.assumptions.drift import drift, mismatched
 from otel_lightning.learner.policy.candidate import Candidate, candidate, check_named
-from otel_lightning.learner.policy.choices import LoggedChoices, Window, as_choices, read_choices
-from otel_lightning.learner.policy.cross_fit import cross_fitted
-from otel_lightning.learner.policy.drift import drift, mismatched
-from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_range
-from otel_lightning.learner.policy.softmax import Choices
-from otel_lightning.learner.policy.versions import known_versions
+from otel_lightning.learner.policy.logged.choices import (
+    LoggedChoices,
+    Window,
+    as_choices,
+    read_choices,
+)
+from otel_lightning.learner.policy.serving.versions import known_versions
+from otel_lightning.learner.policy.softmax.choice_arrays import Choices
+from otel_lightning.learner.policy.softmax.cross_fit import cross_fitted
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in
 from otel_lightning.learner.score import rules
 

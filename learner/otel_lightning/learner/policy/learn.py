@@ -14,13 +14,11 @@ from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import ALPHA, Verdict, as_recorded
+from otel_lightning.learner.evaluate.reward_range import Range, Rewards
 from otel_lightning.learner.named_sql import append
-from otel_lightning.learner.policy import flag_file, joint
 from otel_lightning.learner.policy.arms import Arm, describe
-from otel_lightning.learner.policy.choices import LoggedChoices, Window, as_choices, read_choices
-from otel_lightning.learner.policy.drift import drift, live_at_once
-from otel_lightning.learner.policy.features import Features, check_leaks, read_features, read_spec
-from otel_lightning.learner.policy.judge import (
+from otel_lightning.learner.policy.assumptions.drift import drift, live_at_once
+from otel_lightning.learner.policy.gate.judge import (
     ENOUGH_REWARDED,
     Demands,
     Judged,
@@ -28,16 +26,28 @@ from otel_lightning.learner.policy.judge import (
     learn_and_judge,
     learn_and_judge_in_context,
 )
-from otel_lightning.learner.policy.reward_range import Range, Rewards
-from otel_lightning.learner.policy.served import features_of, shares_in_context
-from otel_lightning.learner.policy.ship import promote, stable_part, stable_shares
-from otel_lightning.learner.policy.softmax import Choices, Settings
-from otel_lightning.learner.policy.versions import (
+from otel_lightning.learner.policy.logged.choices import (
+    LoggedChoices,
+    Window,
+    as_choices,
+    read_choices,
+)
+from otel_lightning.learner.policy.serving import flag_file, joint
+from otel_lightning.learner.policy.serving.served import features_of, shares_in_context
+from otel_lightning.learner.policy.serving.ship import promote, stable_part, stable_shares
+from otel_lightning.learner.policy.serving.versions import (
     add_policy,
     forget_run,
     known_versions,
     policies_of,
     promotions_of,
+)
+from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Settings
+from otel_lightning.learner.policy.softmax.features import (
+    Features,
+    check_leaks,
+    read_features,
+    read_spec,
 )
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in
 from otel_lightning.learner.score import rules

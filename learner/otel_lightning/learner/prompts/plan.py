@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from otel_lightning.learner.policy import flag_file
+from otel_lightning.learner.policy.serving import flag_file
 from otel_lightning.learner.prompts.ask import Proposal, Task
 from otel_lightning.learner.prompts.checks import Limits, refusal
 from otel_lightning.learner.prompts.history import History

@@ -12,7 +12,7 @@ from otel_lightning.collector.terminal.progress import Progress
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow
-from otel_lightning.learner.policy import flag_file
+from otel_lightning.learner.policy.serving import flag_file
 from otel_lightning.learner.prompts.ask import Proposal, Proposer, Task, fitting, read_proposal
 from otel_lightning.learner.prompts.history import (
     history,

@@ -12,7 +12,7 @@ import polars as pl
 from otel_lightning.collector.store import Sql, Store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
-from otel_lightning.learner.policy.staged import known_keys, read_staged, stage_choices
+from otel_lightning.learner.policy.logged.staged import known_keys, read_staged, stage_choices
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
 from otel_lightning.learner.transitions.splits import TRAIN, split
 

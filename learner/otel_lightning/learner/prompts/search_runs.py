@@ -14,7 +14,7 @@ from otel_lightning.collector.store import open_store
 from otel_lightning.instrumentation.attributes import POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
-from otel_lightning.learner.policy import flag_file
+from otel_lightning.learner.policy.serving import flag_file
 from otel_lightning.learner.prompts.records import Record, make_records
 from otel_lightning.learner.prompts.rollouts import Rollouts
 from otel_lightning.learner.prompts.search import Evaluated

@@ -9,9 +9,9 @@ from typing import Any
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy import flag_file, flag_rules, joint
-from otel_lightning.learner.policy.flag_text import with_members
-from otel_lightning.learner.policy.versions import TEXTS, promotion_recorded, promotions_of
+from otel_lightning.learner.policy.serving import flag_file, flag_rules, joint
+from otel_lightning.learner.policy.serving.flag_text import with_members
+from otel_lightning.learner.policy.serving.versions import TEXTS, promotion_recorded, promotions_of
 from otel_lightning.learner.runs import to_json
 
 CANDIDATE = "lightning.candidate"

@@ -13,9 +13,14 @@ from numpy.typing import NDArray
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.arms import Arm, describe
-from otel_lightning.learner.policy.choices import LoggedChoices, Window, as_choices, read_choices
-from otel_lightning.learner.policy.softmax import Choices
-from otel_lightning.learner.policy.versions import known_versions
+from otel_lightning.learner.policy.logged.choices import (
+    LoggedChoices,
+    Window,
+    as_choices,
+    read_choices,
+)
+from otel_lightning.learner.policy.serving.versions import known_versions
+from otel_lightning.learner.policy.softmax.choice_arrays import Choices
 from otel_lightning.learner.report.facts import Facts
 from otel_lightning.learner.runs import fingerprint
 from otel_lightning.learner.transitions.splits import TRAIN

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.evaluate.betting import Scores
+from otel_lightning.learner.evaluate.reward_range import Range, Rewards
+from otel_lightning.learner.evaluate.reward_range import reward_range as range_of
 from otel_lightning.learner.evaluate.star_bets import lower_bound, rejected
-from otel_lightning.learner.policy.reward_range import Range, Rewards
-from otel_lightning.learner.policy.reward_range import reward_range as range_of
 
 Floats = NDArray[np.float64]
 Pair = tuple[str, int]

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from otel_lightning.learner.evaluate.gate import Requirements
-from otel_lightning.learner.policy.reward_range import reward_range
+from otel_lightning.learner.evaluate.reward_range import reward_range
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
 from otel_lightning.learner.weights import algorithms
 from otel_lightning.learner.weights.algorithms import Algorithm, Row

@@ -1,0 +1,221 @@
+"""Learn a policy from training choices, and compare it with the live policy on held-out tasks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_lightning.learner.evaluate.gains import Compared
+from otel_lightning.learner.evaluate.gate import ALPHA, Requirements, Verdict, held_out_verdict
+from otel_lightning.learner.evaluate.refusals import Cause, Refusal
+from otel_lightning.learner.evaluate.reward_range import Range, Rewards, reward_range
+from otel_lightning.learner.policy.gate.fallen import fallen
+from otel_lightning.learner.policy.gate.more_rollouts import more_rollouts
+from otel_lightning.learner.policy.gate.worst_case import at_worst
+from otel_lightning.learner.policy.softmax import contextual
+from otel_lightning.learner.policy.softmax.choice_arrays import (
+    Choices,
+    Floats,
+    Settings,
+    reward_model,
+    seen_by,
+)
+from otel_lightning.learner.policy.softmax.features import Features
+
+SAME = 1e-4
+"""Shares closer than this are the same in a flag file: the unit of a weight is 0.01 %."""
+ENOUGH_REWARDED = 10
+"""Number of rewarded rollouts below which an arm with little traffic counts as new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What a user demands of a policy; `Requirements` with a range that may be unknown."""
+
+    reward_range: Range | None = None
+    """Smallest and largest possible reward; None takes those of the logged rewards."""
+    least_gain: float = 0.0
+    """The lower bound of the gain must exceed this, in units of reward."""
+    alpha: float = ALPHA
+    """Error probability of each one-sided bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A policy, the share of traffic that it gives each arm, and the verdict."""
+
+    shares: Floats
+    """Shape [K]; of a policy with features, the mean over the logged inputs."""
+    verdict: Verdict
+    rewards: Rewards
+    policy: contextual.Policy | None = None
+    """None without features."""
+
+
+def hold_new_arms(choices: Choices, live: Floats, exploration: float) -> Choices:
+    """Hold the share of each arm that is too new to be learned.
+
+    An arm is new if it has fewer than `ENOUGH_REWARDED` rewarded rollouts and no more than an even
+    share of the traffic. It keeps its share of the exploration, or its live share if that is
+    greater. Nothing is held if fewer than two arms would be left to learn.
+
+    Args:
+        choices: All logged choices with a reward.
+        live: Share of each arm under the live policy, shape [K].
+        exploration: Share of all traffic that is divided evenly.
+    """
+    served = choices.may_serve
+    even = 1 / max(int(served.sum()), 1)
+    # An arm with more than an even share is not new, even with few rewards: holding it would freeze
+    # a decision that somebody made.
+    new = served & (choices.tried < ENOUGH_REWARDED) & (live <= even + 1e-9)
+    if not new.any() or (served & ~new).sum() < 2:  # noqa: PLR2004 - a choice needs two
+        return choices
+    return replace(choices, held=np.where(new, np.maximum(live, exploration * even), np.nan))
+
+
+def learn_and_judge(
+    choices: Choices,
+    in_train: NDArray[np.bool_],
+    shares: Mapping[str, float],
+    settings: Settings,
+    demands: Demands | None = None,
+) -> Judged:
+    """Learn a policy without features from training choices, and judge it on held-out ones.
+
+    Args:
+        choices: Logged choices, shape [N]. The reward is NaN where it is missing: such rollouts
+            teach nothing, and the gate assumes the worst of them.
+        in_train: Whether a choice is for training; the others are held out, shape [N].
+        shares: Share of the traffic that the live policy gives each arm.
+        settings: Objective, exploration, penalties and step sizes.
+        demands: What the gate demands; `Demands()` by default.
+    """
+    demands = demands or Demands()
+    live = np.array([shares.get(arm, 0.0) for arm in choices.arms])
+    known = ~np.isnan(choices.rewards)
+    rewarded = choices if known.all() else choices.where(known)
+    rewarded = hold_new_arms(rewarded, live, settings.exploration)
+    train = rewarded.where(in_train[known])
+    probabilities = contextual.learn_shares(train, settings)
+    rewards = reward_range(rewarded.rewards, demands.reward_range)
+    # The model is fitted on training rollouts only, so that it is independent of the held-out
+    # rewards that it is corrected by.
+    modelled = _at_worst(rewarded, reward_model(train), probabilities - live, rewards)
+    compared = Compared(
+        seen_by(choices, probabilities, modelled), seen_by(choices, live, modelled), choices.tasks
+    )
+    verdict = _verdict(compared, (rewarded, in_train), rewards, demands)
+    # The gate would say "may be chance", which sounds as if more data could help.
+    if np.abs(probabilities - live).max() < SAME:
+        verdict = _nothing_new(verdict)
+    return Judged(probabilities, verdict, rewards)
+
+
+def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and the settings
+    choices: Choices,
+    features: Features,
+    in_train: NDArray[np.bool_],
+    live: Floats,
+    *,
+    settings: Settings,
+    demands: Demands,
+) -> Judged:
+    """Learn a policy with features from training choices, and judge it on held-out ones.
+
+    Args:
+        choices: Logged choices, shape [N]; the reward is NaN where it is missing.
+        features: Features of their inputs, shape [N, D].
+        in_train: Whether a choice is for training; the others are held out, shape [N].
+        live: Probability of each arm under the live policy, shape [N, K].
+        settings: Objective, exploration, penalties and step sizes.
+        demands: What the gate demands.
+    """
+    # flagd counts an absent feature as false. Judge the policy in the form in which it is served.
+    values = np.nan_to_num(features.values, nan=0.0) if features.binary else features.values
+    known = ~np.isnan(choices.rewards)
+    rewarded = hold_new_arms(choices.where(known), live.mean(axis=0), settings.exploration)
+    taught = known & in_train
+    train = rewarded.where(in_train[known])
+    policy, model = contextual.learn(train, values[taught], features.names, settings)
+    new = policy.probabilities(values)
+    rewards = reward_range(rewarded.rewards, demands.reward_range)
+    low, high = rewards.range
+    # A linear model can predict rewards that do not exist. Clipped predictions keep the scores
+    # within the limits that the bounds assume.
+    modelled = np.clip(policy.standard.apply(values) @ model.T, low, high)
+    modelled = _at_worst(rewarded, modelled, new - live, rewards)
+    compared = Compared(
+        contextual.seen_by(choices, new, modelled),
+        contextual.seen_by(choices, live, modelled),
+        choices.tasks,
+    )
+    verdict = _verdict(compared, (rewarded, in_train), rewards, demands)
+    return Judged(new[known].mean(axis=0), verdict, rewards, policy)
+
+
+def _nothing_new(verdict: Verdict) -> Verdict:
+    """Refuse a policy that is the live one; no number of rollouts would show a gain."""
+    text = "the learned policy is the live one, so there is nothing to promote"
+    return replace(
+        verdict,
+        value=verdict.behavior_value,
+        gain=0.0,
+        reasons=(Refusal(Cause.NOTHING_NEW, text),),
+        tasks_needed=None,
+        rollouts_needed={},
+    )
+
+
+def _at_worst(choices: Choices, model: Floats, more: Floats, rewards: Rewards) -> Floats:
+    """Return the model of the reward, with the worst possible rewards of the untried arms.
+
+    An untried arm has no reward to correct its model. It counts in the gain by its change of share
+    times its reward. So the least reward is assumed where it gains traffic and the greatest one
+    where it loses traffic, and ignorance never counts as a gain.
+
+    Args:
+        choices: The logged choices with a reward.
+        model: Modelled reward of each arm, shape [K] or [N, K].
+        more: Share of the new policy minus that of the live one, shape [K] or [N, K].
+        rewards: The range of the rewards.
+    """
+    low, high = rewards.range
+    worst = np.where(more > 0, low, np.where(more < 0, high, model))
+    return np.where(choices.tried > 0, model, worst)
+
+
+def _verdict(
+    compared: Compared,
+    logged: tuple[Choices, NDArray[np.bool_]],
+    rewards: Rewards,
+    demands: Demands,
+) -> Verdict:
+    """Judge the rollouts with a reward; what passes must also hold with the others at their worst.
+
+    Args:
+        compared: All rollouts, shape [N]; the reward is NaN where it is missing.
+        logged: The rollouts with a reward, and which of all rollouts are for training, shape [N].
+        rewards: The range of the rewards.
+        demands: What the gate demands.
+    """
+    choices, in_train = logged
+    known = ~np.isnan(compared.new.rewards)
+    everything = compared if known.all() else compared.take(known)
+    held_out = compared.take(known & ~in_train)
+    requirements = Requirements(rewards.range, demands.least_gain, demands.alpha)
+    verdict = held_out_verdict(held_out, requirements, everything)
+    reasons = (
+        *verdict.reasons,
+        *(Refusal(Cause.REWARD_RANGE, text) for text in rewards.refusals),
+        *fallen(everything, verdict.least_gain),
+    )
+    if not reasons and not known.all():
+        reasons = tuple(at_worst(compared, ~in_train, requirements))
+        verdict = replace(verdict, tasks_needed=verdict.tasks)  # more of them prove no more
+    return replace(
+        verdict,
+        reasons=reasons,
+        rollouts_needed=more_rollouts(held_out, choices, ~in_train[known], verdict),
+    )

@@ -1,0 +1,4 @@
+"""Read the logged choices of a flag from the store: one per rollout, with its task and outcome.
+
+Begin in `choices.py`; `staged.py` has the statements.
+"""

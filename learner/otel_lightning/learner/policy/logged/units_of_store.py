@@ -1,0 +1,65 @@
+"""Read from the store what rollouts share, and count those that were drawn together as one task."""
+
+import numpy as np
+import polars as pl
+
+from otel_lightning.collector.store import Store
+from otel_lightning.learner.policy.assumptions.copies import drawn_together, with_telling_texts
+from otel_lightning.learner.policy.assumptions.multiples import with_multiples_as_one
+from otel_lightning.learner.policy.assumptions.units import Units, as_units, at_equal_times
+from otel_lightning.learner.policy.logged.staged import (
+    SAMPLE,
+    are_inputs_shared,
+    known_keys,
+    read_units,
+    read_user_texts,
+)
+from otel_lightning.learner.policy.serving.joint import flags_of
+
+PARTS = 4
+"""Number of parts of a large log that are searched for kept arms, before all of it is read."""
+
+
+def read_units_as_tasks(
+    store: Store, known: pl.DataFrame, key: str, *, by_user: bool
+) -> tuple[pl.DataFrame, Units]:
+    """Give all rollouts of what an arm is kept for, and all copies, a common task_hash.
+
+    Args:
+        store: An open store with staged choices.
+        known: The choices in time order.
+        key: The flag, or several flags.
+        by_user: Whether the user's texts may be read to find copies.
+    """
+    inputs = _copies(store, known) if by_user else None
+    shared = _shared(store, known, flags_of(key, dict.fromkeys(known_keys(store))))
+    return with_multiples_as_one(*as_units(known, shared, inputs))
+
+
+def _copies(store: Store, known: pl.DataFrame) -> pl.DataFrame | None:
+    """Read the inputs of copies: columns rollout_id and value; None if there are no copies.
+
+    Whether there are copies is decided by a sample of the inputs, with all rollouts of each.
+    """
+    if not are_inputs_shared(store):
+        return None
+    tasks, every = known["task"].n_unique(), max(known.height // SAMPLE, 1)
+    sample = known.join(read_user_texts(store, every), on="rollout_id", maintain_order="left")
+    if not drawn_together(with_telling_texts(sample, tasks)):
+        return None
+    all_ = known.join(read_user_texts(store, 1, staged=True), on="rollout_id")
+    return with_telling_texts(all_, tasks).select("rollout_id", value="input")
+
+
+def _shared(store: Store, known: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Read what rollouts share: of a large log only some parts, unless arms are kept in them."""
+    equal, times = at_equal_times(known), known["time"].drop_nulls()
+    if known.height <= SAMPLE or len(times) <= SAMPLE:
+        return pl.concat([read_units(store, keys), equal])
+    size = SAMPLE // PARTS
+    starts = np.linspace(0, len(times) - 1 - size, PARTS).astype(int).tolist()
+    parts = [read_units(store, keys, between=(times[at], times[at + size])) for at in starts]
+    # The choices are in time order, so a part of the time is a slice of them.
+    some = pl.concat([known.slice(at, size) for at in starts])
+    kept = as_units(some, pl.concat(parts).unique())[1].names
+    return pl.concat([read_units(store, keys, only=kept), equal]) if kept else equal

@@ -1,0 +1,399 @@
+"""Promote a policy into the flag file, roll it back, and compare the file with the record."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from otel_lightning.collector.store import Store
+from otel_lightning.collector.terminal.next_command import next_command
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.evaluate.gate import recorded_verdict
+from otel_lightning.learner.evaluate.to_pass import what_would_pass
+from otel_lightning.learner.policy.serving import flag_file, flag_rules, joint
+from otel_lightning.learner.policy.serving.served import features_of
+from otel_lightning.learner.policy.serving.versions import (
+    TEXTS,
+    Row,
+    policies_of,
+    promotion_recorded,
+    promotions_of,
+)
+from otel_lightning.learner.policy.softmax import contextual
+from otel_lightning.learner.runs import to_json
+
+Shares = dict[str, float]
+CLOSE = 1e-4
+"""Shares closer than this count as equal: the unit of a weight is 0.01 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a flag: the shares of the arms before and after."""
+
+    version: str
+    served_version: str
+    before: Shares
+    after: Shares
+    written: bool
+    needs_provider: bool = False
+    """Whether only our OpenFeature provider can serve the policy."""
+    was_so: bool = False
+    """Whether the file already was as the rollback would leave it, restored by hand."""
+    in_context: bool = False
+    """Whether the policy sees the input; then the shares are means over the logged inputs."""
+
+
+class RefusedError(Exception):
+    """The gate refused the policy; the message gives the reason."""
+
+
+def promote(  # noqa: PLR0913 - what, where and how
+    store: Store,
+    key: str,
+    flags: Path,
+    *,
+    output: Path | None = None,
+    version: str | None = None,
+    canary: float | None = None,
+    dry_run: bool = False,
+) -> Change:
+    """Write a policy into a flag file if the gate passed against the policy that is live now.
+
+    Args:
+        store: An open store.
+        key: The flag.
+        flags: The flag file that serves it.
+        output: The file to write; None writes `flags`.
+        version: Version of the policy; None chooses the newest one whose gate passed.
+        canary: Share of the traffic for the policy; the live policy keeps the rest. None gives the
+            policy all traffic.
+        dry_run: Compute the change and write nothing.
+
+    Raises:
+        RefusedError: If the gate refused the policy, or compared it with another live policy.
+        DataError: If there is no such policy, or the flag file cannot be used.
+    """
+    seen = flag_file.reading(flags, key)
+    document = seen.document
+    joint.check_alone(document["flags"], key)
+    live = flag_file.live_shares(document, key)
+    policy = _chosen(store, (key, flags), version)
+    _check_gate(policy)
+    former = stable_shares(store, key, document)
+    _check_live(policy, former)
+    share = 1.0 if canary is None else canary
+    # A canary mixes two policies, so its propensities are not those of the version alone: it is a
+    # version of its own.
+    served_version = policy["version"] if canary is None else f"{policy['version']}@{canary:g}"
+    before_canary = flag_file.with_our_part(document, key, stable_part(store, key, document))
+    # A retired variant keeps its line with weight 0. Without the line it would count as never
+    # retired.
+    kept = dict.fromkeys(flag_file.retired(document, key), 0)
+    weights = _weights(policy, before_canary, key, share, kept)
+    after = _mixed(former, policy["arms"], share)
+    arms = after
+    if isinstance(weights, dict):
+        # Told and recorded as it is written, in whole weights, and not as it was computed.
+        arms = {arm: weight / flag_file.WHOLE for arm, weight in weights.items()}
+        after = {arm: part for arm, part in arms.items() if part > 0}
+    target = output or flags
+    change = Change(
+        policy["version"],
+        served_version,
+        live,
+        after,
+        written=not dry_run,
+        needs_provider=isinstance(weights, flag_file.ProviderPolicy),
+        in_context="contextual" in policy["learned"],
+    )
+    if dry_run:
+        return change
+    text = flag_file.with_policy(seen, key, weights, served_version)
+    row = _row(
+        change, key, target, seen, action="promote" if canary is None else "canary", share=share
+    )
+    # Recorded as it is read back from the text, so that a later comparison with the file is exact.
+    row |= {"after": to_json(flag_file.our_part(flag_file.parsed(target, text, key).document, key))}
+    row |= {"arms": to_json(arms)}
+    _replace(store, row, "live" if canary is None else "canary", (target, text, seen))
+    return change
+
+
+def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = False) -> Change:
+    """Restore the flag as it was before the last promotion that was not rolled back yet.
+
+    Args:
+        store: An open store.
+        key: The flag.
+        flags: The flag file; None uses the file of that promotion.
+        dry_run: Compute the change and write nothing.
+
+    Raises:
+        DataError: If there is no such promotion, or the flag was changed by hand since.
+    """
+    last = _to_take_back(promotions_of(store, key))
+    if last is None:
+        raise DataError(
+            f"No policy of flag '{key}' was promoted, so there is nothing to go back to."
+        )
+    path = flags or Path(last["flags"])
+    seen = flag_file.reading(path, key)
+    document = seen.document
+    now, before = flag_file.our_part(document, key), last["before"]
+    # `before` is allowed: a promotion that was killed between its record and its file is taken back
+    # too.
+    if now not in (last["after"], before):
+        if over := _changed_over(store, key, last, path):
+            back = next_command("lightning-learn rollback", store, key=over["key"], flags=path)
+            raise DataError(
+                f"Since policy {last['served_version']} of flag '{key}' was promoted, "
+                f"'{over['key']}' was changed, which has a flag in common: {over['action']} of "
+                f"policy {over['served_version'] or over['version']}. Take that back first: {back}"
+            )
+        raise DataError(
+            f"Flag '{key}' in '{path}' is neither as policy {last['served_version']} left it nor "
+            "as it was before: somebody changed it. To go back, restore one of the two by hand. "
+            f"Compare with: {next_command('lightning-learn policies', store, key=key)}"
+        )
+    former = flag_file.served_version(before)
+    restored = flag_file.with_our_part(document, key, before)
+    change = Change(
+        version=former or "",
+        served_version=former or "",
+        before=flag_file.live_shares(document, key),
+        after=flag_file.live_shares(restored, key),
+        written=not dry_run,
+        was_so=now == before,
+        in_context=bool(features_of(now) or features_of(before)),
+    )
+    if dry_run:
+        return change
+    row = _row(change, key, path, seen, action="rollback", share=None)
+    row |= {"after": to_json(before), "arms": to_json(change.after)}
+    base = str(former or "").split("@")[0]
+    row |= {"version": base or None, "served_version": former}
+    text = flag_file.restored(seen, restored, key, last[TEXTS])
+    _replace(store, row, "canary" if "@" in str(former or "") else "live", (path, text, seen))
+    return change
+
+
+def _replace(
+    store: Store, row: dict[str, Any], status: str, file: tuple[Path, str, flag_file.FlagFile]
+) -> None:
+    """Record a change, then replace the file; if it cannot be replaced, the record is withdrawn."""
+    with promotion_recorded(store, row, status), flag_file.replacing(*file):
+        pass
+
+
+def compare(store: Store, key: str, flags: Path | None = None) -> str:
+    """Say which policy the flag file serves, and whether the record agrees."""
+    changes = promotions_of(store, key)
+    if flags is None and not changes:
+        return f"No policy of flag '{key}' was promoted."
+    path = flags or Path(changes[-1]["flags"])
+    try:
+        document = flag_file.read_flag_file(path, key)
+    except DataError as error:
+        return f"Not to be compared: {error}"
+    now = flag_file.our_part(document, key)
+    version = flag_file.served_version(now)
+    served = f"policy {version}" if version else "no policy of ours"
+    serves = f"'{path}' serves {served} for flag '{key}'"
+    if not changes:
+        return f"{serves}; the store has no record of a promotion."
+    last = changes[-1]
+    if now == last["after"]:
+        return f"{serves}, as recorded."
+    if over := _changed_over(store, key, last, path):
+        return (
+            f"{serves}. Since the last change of it, '{over['key']}' was changed, which has a flag "
+            f"in common: {over['action']} of policy {over['served_version'] or over['version']}."
+        )
+    recorded = last["served_version"] or "the flag as it was before"
+    again = [row for row in changes if now in (row["before"], row["after"])]
+    how = "an older state that was restored by hand" if again else "changed by hand"
+    return f"{serves}: NOT as recorded ({recorded}), but {how}."
+
+
+def _changed_over(store: Store, key: str, last: Row, path: Path) -> Row | None:
+    """Return the newest change of a key that shares a flag with this one, if the file has it.
+
+    `prompt+model` shares flags with `prompt` and with `model`.
+    """
+    later = [
+        row
+        for row in promotions_of(store, None)
+        if row["key"] != key
+        and row["flags"] == last["flags"]
+        and row["time"] > last["time"]
+        and joint.in_common(key, row["key"])
+    ]
+    if not later:
+        return None
+    newest = later[-1]
+    try:
+        document = flag_file.read_flag_file(path, newest["key"])
+    except DataError:  # such as another file, without that flag
+        return None
+    return newest if flag_file.our_part(document, newest["key"]) == newest["after"] else None
+
+
+def _chosen(store: Store, flag: tuple[str, Path], version: str | None) -> dict[str, Any]:
+    key, flags = flag
+    learn = next_command("lightning-learn policy", store, key=key, flags=flags)
+    policies = policies_of(store, key)
+    if not policies:
+        raise DataError(f"The store has no policy for flag '{key}'. Learn one with: {learn}")
+    if version is not None:
+        named = [row for row in policies if row["version"] == version]
+        if not named:
+            known = ", ".join(row["version"] for row in policies[-5:])
+            raise DataError(
+                f"There is no policy '{version}' for flag '{key}'. The newest: {known}."
+            )
+        return named[0]
+    candidates = [row for row in policies if row["status"] in ("candidate", "canary")]
+    if not candidates:
+        raise DataError(
+            f"Flag '{key}' has no candidate: its newest policy is {policies[-1]['status']}. Name "
+            f"another with --version, or learn one with: {learn}"
+        )
+    passed = [row for row in candidates if row["gate"].get("passed") and not _is_control(row)]
+    # If none passed, the newest one is returned for its refusal to be reported.
+    return (passed or candidates)[-1]
+
+
+def _is_control(policy: dict[str, Any]) -> bool:
+    """Tell whether a policy was learned from shuffled rewards, so that its gate says nothing."""
+    return policy["gate"].get("shuffled") is not None
+
+
+def _check_gate(policy: dict[str, Any]) -> None:
+    gate = policy["gate"]
+    if _is_control(policy):
+        raise RefusedError(
+            f"Policy {policy['version']} is a control: it was learned from shuffled rewards, by "
+            "--shuffle-rewards. Learn again without that option."
+        )
+    if gate.get("passed"):
+        return
+    if not gate.get("refusals"):
+        raise RefusedError(
+            f"Policy {policy['version']} was never judged, so it is not promoted. Learn again, "
+            "which judges it."
+        )
+    reasons = "; ".join(gate["refusals"])
+    would_pass = what_would_pass(recorded_verdict(gate))
+    raise RefusedError(
+        f"The gate refused policy {policy['version']}: {reasons}. To pass: {would_pass}"
+    )
+
+
+def stable_shares(store: Store, key: str, document: dict[str, Any]) -> Shares:
+    """Read the live shares; during a canary, those before the canary was promoted."""
+    part = stable_part(store, key, document)
+    return flag_file.live_shares(flag_file.with_our_part(document, key, part), key)
+
+
+def stable_part(store: Store, key: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Return the flag's targeting and metadata; during a canary, those before the canary."""
+    part = flag_file.our_part(document, key)
+    # A larger canary may follow a smaller one, so go back to the first of them.
+    for row in reversed(promotions_of(store, key)):
+        version = flag_file.served_version(part) or ""
+        if "@" in version and row["served_version"] == version and row["action"] == "canary":
+            part = dict(row["before"])
+    return part
+
+
+def _mixed(live: Shares, new: Shares, share: float) -> Shares:
+    return {arm: share * new.get(arm, 0.0) + (1 - share) * live.get(arm, 0.0) for arm in live | new}
+
+
+def _weights(
+    policy: dict[str, Any], document: dict[str, Any], key: str, share: float, kept: dict[str, int]
+) -> flag_file.Weights:
+    """Mix a policy with the live one: weights, rules, or a policy for our OpenFeature provider."""
+    if "contextual" not in policy["learned"]:
+        live = flag_file.live_shares(document, key)
+        return kept | flag_file.integer_weights(_mixed(live, policy["arms"], share))
+    learned = contextual.from_parameters(policy["learned"]["contextual"])
+    if not _for_flagd(policy):
+        return _of_provider(policy, document, key, share)
+
+    def of_cell(cell: Mapping[str, bool]) -> dict[str, int]:
+        values = np.array([[float(cell[name]) for name in learned.features]])
+        new = dict(zip(learned.arms, learned.probabilities(values)[0].tolist(), strict=True))
+        served = {arm: p for arm, p in new.items() if p > 0}
+        mixed = _mixed(flag_file.live_shares(document, key, cell), served, share)
+        return kept | flag_file.integer_weights(mixed)
+
+    return learned.features, of_cell
+
+
+def _for_flagd(policy: dict[str, Any]) -> bool:
+    """Return whether flagd's rules can express a policy with features."""
+    learned = policy["learned"]
+    few = len(learned["contextual"]["features"]) <= flag_rules.MOST_FEATURES
+    return bool(learned["servable"]) and few
+
+
+def _of_provider(
+    policy: dict[str, Any], document: dict[str, Any], key: str, share: float
+) -> flag_file.ProviderPolicy:
+    part = flag_file.our_part(document, key)
+    if share < 1 and features_of(part):
+        raise DataError(
+            f"Policy {policy['version']} and the live policy of flag '{key}' both see the input, "
+            "and a canary cannot mix them. Promote without --canary, or roll back first."
+        )
+    base = flag_file.live_shares(document, key)
+    mean = {arm: p for arm, p in _mixed(base, policy["arms"], share).items() if p > 0}
+    parameters = dict(policy["learned"]["contextual"])
+    binary = bool(policy["learned"]["servable"])
+    mixture = {"share": share, "base": base if share < 1 else {}, "mean_shares": mean}
+    return flag_file.ProviderPolicy(parameters | mixture | {"binary": binary})
+
+
+def _check_live(policy: dict[str, Any], live: Shares) -> None:
+    judged = policy["gate"].get("live")
+    if judged is None:
+        return
+    moved = [a for a in live | judged if abs(live.get(a, 0) - judged.get(a, 0)) > CLOSE]
+    if moved:
+        raise RefusedError(
+            f"Policy {policy['version']} was judged against another live policy: arm '{moved[0]}' "
+            f"had {judged.get(moved[0], 0):.2%} of the traffic and has {live.get(moved[0], 0):.2%} "
+            "now. To pass: learn again, which compares with the live one."
+        )
+
+
+def _to_take_back(changes: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Find the last promotion that was not rolled back; each rollback undoes the one before it."""
+    standing: list[dict[str, Any]] = []
+    for change in changes:
+        if change["action"] == "rollback":
+            # Changes are a stack: each rollback takes back the newest change that still stands.
+            standing = standing[:-1]
+        else:
+            standing.append(change)
+    return standing[-1] if standing else None
+
+
+def _row(
+    change: Change, key: str, path: Path, seen: flag_file.FlagFile, **rest: Any
+) -> dict[str, Any]:
+    before = flag_file.our_part(seen.document, key) | {TEXTS: flag_file.part_texts(seen, key)}
+    return {
+        "key": key,
+        "version": change.version,
+        "served_version": change.served_version,
+        "flags": str(path.resolve()),
+        "before": to_json(before),
+        "time": datetime.now(UTC).replace(tzinfo=None),
+        **rest,
+    }
