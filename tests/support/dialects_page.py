@@ -134,6 +134,11 @@ by OTLP; Sentry 10 does. Axiom's SDK writes all model calls inside \
 one `withSpan` onto its span, with the sum of their tokens; outside of it, the tool calls of an \
 answer are written into the input. OpenInference for OpenAI and for the OpenAI Agents SDK in \
 JavaScript writes a response that was cut off as an error.
+- Packages of languages that cannot run here are read as their source writes their spans, without \
+a recording: Rig 0.42 (Rust; content with `record_content_telemetry` only), Koog (Kotlin; no \
+finish reasons and ids), OpenInference for LangChain4j (Java), Microsoft.Extensions.AI (.NET) and \
+Eino through APMPlus (Go; its inputs lose tool calls). The newest span callbacks of Eino \
+(`callbacks/otel`) write no content.
 - A dialect that is not listed but follows OpenTelemetry's GenAI conventions is read as `semconv`.
 - Spans of a vendor's own, with a type, an input and an output under one prefix, are read as \
 `observed`, whatever the prefix.

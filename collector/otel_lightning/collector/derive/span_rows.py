@@ -33,8 +33,11 @@ STOPPED = ("stop", "completed")
 
 
 def failed(span: Span) -> bool:
-    """Tell whether the span ended in an error. An exception event alone does not count as one."""
-    return span.status_code.endswith("ERROR")
+    """Tell whether the span ended in an error. An exception event alone does not count as one.
+
+    Rust's `tracing` leaves the status of a span unset that has an `error.type`.
+    """
+    return span.status_code.endswith("ERROR") or bool(span.attributes.get("error.type"))
 
 
 def error(span: Span) -> tuple[str | None, str | None]:

@@ -34,6 +34,9 @@ STATED = {"gen_ai.input.messages", "gen_ai.output.messages"}
 """Keys of the conventions: a span that has one is read as they say, whatever it has besides."""
 OPERATION = "gen_ai.operation.name"
 """The conventions' key that Coralogix's packages write beside flattened messages."""
+SPAN_KIND, MODEL = "gen_ai.span.kind", "chatmodel"
+"""What Eino's callbacks for APMPlus call each span of a graph, and a model call. All have the
+flattened keys, in which the others have what the step of the graph got and returned."""
 NAMES_ONLY = {"opentelemetry.instrumentation.haystack"}
 """Scopes of packages that write the names of an answer's fields (`replies`) and not its texts."""
 RESPONSES = "response"
@@ -66,7 +69,7 @@ FIELDS = Fields(
 def matches(span: Span) -> bool:
     """Tell whether the span has the flattened layout, without the keys of the conventions."""
     keys = span.attributes
-    if not STATED.isdisjoint(keys):
+    if not STATED.isdisjoint(keys) or keys.get(SPAN_KIND, MODEL) not in {MODEL, "llm", "LLM"}:
         return False
     is_flat = any(key.startswith(("gen_ai.prompt.", "gen_ai.completion.")) for key in keys)
     if OPERATION in keys:
@@ -175,8 +178,14 @@ def _tools(attributes: Attributes, plan: _Plan, told: tuple[str, ...]) -> list[A
 def _message(item: dict[str, Any]) -> dict[str, Any]:
     """Return a flattened message in a provider's form, with JSON blocks of content parsed."""
     content = item.get("content")
-    if type(content) is str and content[:1] in ODD_STARTS and _is_blocks(json_text.parse(content)):
-        return {**item, "content": json_text.parse(content)}
+    blocks = (
+        json_text.parse(content) if type(content) is str and content[:1] in ODD_STARTS else None
+    )
+    if _is_blocks(blocks):
+        return {**item, "content": blocks}
+    match blocks:
+        case [{"role": "assistant", "tool_calls": list()}]:  # Eino's answer without text
+            return dict(blocks[0])
     if content == NULL and item.get("role") == "assistant":  # JavaScript writes null as text
         return {**item, "content": None}
     if item.get("role") == "assistant" and "tool_call_id" in item:

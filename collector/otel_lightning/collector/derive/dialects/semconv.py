@@ -63,6 +63,9 @@ OPERATIONS = {
     **dict.fromkeys(("text_completion", "atext_completion"), "text_completion"),
     **dict.fromkeys(("embeddings", "embedding", "aembedding"), "embeddings"),
     "generate_content": "generate_content",
+    # Rig's.
+    "chat_streaming": "chat",
+    **dict.fromkeys(("interactions", "interactions_streaming"), "generate_content"),
 }
 AGENT_KINDS = {
     "invoke_agent": "agent",
@@ -158,7 +161,7 @@ FIELDS = Fields(
     tool_definitions=Field(TOOLS, offered),
 )
 PROVIDERS = ("gen_ai.provider.name", "gen_ai.system")
-ANSWERING = ("gen_ai.response.model", "openai.response.model")
+ANSWERING = ("gen_ai.response.model", "openai.response.model", "gen_ai.response.model_name")
 SETTINGS = Fields(
     provider=lower(*PROVIDERS),
     request_model=text("gen_ai.request.model"),

@@ -20,6 +20,7 @@ ARGUMENTS = (
     "traceloop.entity.input",
     "spring.ai.tool.call.arguments",
     "input.value",
+    "gen_ai.prompt.0.content",  # Eino's
 )
 RESULTS = (
     "gen_ai.tool.call.result",
@@ -30,14 +31,20 @@ RESULTS = (
     "traceloop.entity.output",
     "spring.ai.tool.call.result",
     "output.value",
+    "gen_ai.completion.0.content",
 )
 TOLD = "tool_error"
 """The error type of a tool that told the model of its error: the conventions' word for MCP."""
+FAILED = "gen_ai.tool.error.type"
+"""Rig's key of the type of a tool's error."""
 SPRING = "spring.ai.tool.definition.name"
 NAMES = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name", SPRING)
 IDS = ("gen_ai.tool.call.id", "spring.ai.tool.call.id", "tool_call.id")
-WRAPPERS = frozenset(("input_str", "tool_name", "args"))
+WRAPPERS = frozenset(("input_str", "tool_name", "args", "ArgumentsInJSON"))
 """Each wrapper that frameworks put around arguments has one of these keys."""
+_ALONE = {"result": set(), "Response": {"Extra", "ToolOutput"}}
+"""Keys of a result that is alone in an object, each with what else the object may hold: Eino's is
+the second."""
 MERGED_TOOLS = "(merged tools)"
 """Google ADK's name for a span that only sums up parallel tool executions."""
 
@@ -67,6 +74,7 @@ def read(span: Span) -> ToolCall | None:
     # The span of a tool whose error was told to the model may end without an error.
     if plan.flags and tool.error_type is None and "true" in map(attributes.get, plan.flags):
         tool.error_type = TOLD
+    tool.error_type = tool.error_type or attributes.get(FAILED)
     return tool
 
 
@@ -104,6 +112,8 @@ def _arguments(text: str | None) -> Any:
         return json_text.parse_literal(value["input_str"]) or value["input_str"]
     if set(value) == {"tool_name", "arguments"}:
         return value["arguments"]
+    if "ArgumentsInJSON" in value:  # Eino
+        value = {"args": [value["ArgumentsInJSON"]]}
     match value:
         case {"args": [str(one)]} if len(value) == 1:  # LangChain for JavaScript: one JSON text
             return json_text.parse(one) or value
@@ -115,15 +125,14 @@ def _result(text: str | None) -> Any:
     value = json_text.parse(text)
     if value is None:
         return text and tool_values.outcome(text)
-    if not isinstance(value, dict):
-        return value
-    if set(value) == {"id", "name", "response"}:  # Gemini's, in OpenInference for Google ADK
-        value = value["response"]
+    if isinstance(value, dict) and set(value) == {"id", "name", "response"}:
+        value = value["response"]  # Gemini's, in OpenInference for Google ADK
     if not isinstance(value, dict):
         return value
     if set(value) == {"output"} and isinstance(value["output"], str):
         return value["output"]  # Qwen Code: Gemini's API takes objects only
-    return value["result"] if set(value) == {"result"} else tool_values.plain_result(value)
+    alone = next((key for key, beside in _ALONE.items() if value.keys() - beside == {key}), None)
+    return tool_values.plain_result(value) if alone is None else value[alone]
 
 
 def drop_positions(call: LlmCall, memory: MessageMemory | None) -> None:

@@ -139,9 +139,11 @@ _PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
     **dict.fromkeys(("functionCall", "toolRequest", "toolUse"), read_call),
     **dict.fromkeys(("tool_call_response", "tool_result", "tool-result"), read_response),
     **dict.fromkeys(("function_response", "functionResponse"), read_response),
-    **dict.fromkeys(("toolResponse", "toolResult"), read_response),
+    **dict.fromkeys(("toolResponse", "toolResult", "toolresult"), read_response),  # early Rig's
     "input_json_delta": lambda _: None,  # a chunk of a stream, whose call holds the arguments
 }
+BLOCK_TYPES = frozenset(_PARTS)
+"""The types of blocks that are read."""
 _GEMINI = ("function_call", "functionCall", "function_response", "functionResponse")
 _TOLD = (
     "thought",
@@ -152,6 +154,7 @@ _TOLD = (
     "toolResult",
     "toolRequest",
     "toolResponse",
+    "function",
 )
 _UNTYPED = (*_TOLD, *_GEMINI, *media_parts.UNTYPED)
 """The keys by which blocks without a `type` are told apart. `thought` comes first, because Gemini's

@@ -13,6 +13,7 @@ from typing import Any
 from otel_lightning.collector.derive.rows import Message
 from otel_lightning.collector.derive.text import hosted_tools
 from otel_lightning.collector.derive.text.content_blocks import (
+    BLOCK_TYPES,
     BLOCKS,
     ELIDED,
     content_parts,
@@ -48,12 +49,15 @@ ROLES = {
     "tool": "tool",
     "function": "tool",
 }
+THOUGHT = "reasoning"
+"""Koog's role of a message of reasoning."""
 FINISH_REASONS = {
     **dict.fromkeys(("stop", "end_turn", "completed", "complete", "stop_sequence"), "stop"),
     # Titan's, Hugging Face's and Together's, Llama's.
     **dict.fromkeys(("finish", "finished", "eos_token", "eos", "end_of_turn"), "stop"),
     **dict.fromkeys(("tool_calls", "tool_call", "tool_use"), "tool_calls"),
-    **dict.fromkeys(("function_calls", "function_call"), "tool_calls"),
+    # The second is LangChain4j's.
+    **dict.fromkeys(("function_calls", "tool_execution", "function_call"), "tool_calls"),
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), "length"),
     **dict.fromkeys(("out_of_tokens", "model_context_window_exceeded"), "length"),
     **dict.fromkeys(
@@ -321,7 +325,12 @@ def _is_plain_text(part: Any) -> bool:
 
 
 def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a message without LangChain's serialisation or a provider's choice around it."""
+    """Return a message without LangChain's serialisation or a provider's choice around it.
+
+    A block of a content becomes a message of it alone.
+    """
+    if _NAMES.isdisjoint(value) and value.get("type") in BLOCK_TYPES:
+        return {"role": "user", "content": [value]}
     # LangChain writes {"lc": 1, "id": […, "HumanMessage"], "kwargs": {…}} or {"type": "human",
     # "data": {…}}.
     for key in ("kwargs", "data"):
@@ -331,19 +340,26 @@ def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
             return {"type": kind.partition("Message")[0].lower(), **value[key]}
     if "role" not in value and isinstance(value.get("message"), dict):
         return {**value["message"], "finish_reason": value.get("finish_reason")}
+    if "role" not in value and isinstance(value.get("content"), dict):  # Gemini's candidate
+        return {**value["content"], "finish_reason": value.get("finishReason")}
     return value
 
 
 def _read_mapping(value: Mapping[str, Any]) -> Message:
-    role = ROLES.get(str(value.get("role") or value.get("type")), "user")
+    speaker = str(value.get("role") or value.get("type")).lower()  # Koog writes `Assistant`
+    role = "assistant" if speaker == THOUGHT else ROLES.get(speaker, "user")
     # An unknown role beside `additional_kwargs` is the name of the tool that answered.
     named = "additional_kwargs" in value and str(value.get("role", "user")) not in ROLES
     role = "tool" if role == "user" and (named or value.get("tool_call_id")) else role
     body = value.get("parts", value.get("content"))
-    if role == "tool" and not _has_response(body):
+    if role == "tool" and _holds(body, "tool_call"):  # Koog calls this a message of the tool
+        role = "assistant"
+    if role == "tool" and not _holds(body, "tool_call_response"):
         call_id = value.get("tool_call_id", value.get("id"))
         return {"role": role, "parts": [response_part(call_id, body)]}
     said = content_parts(body)
+    if speaker == THOUGHT:
+        said = [{**part, "type": "reasoning"} for part in said]
     parts = [*_reasoning_parts(value, said), *said, *_tool_calls(value)]
     if not body and isinstance(refusal := value.get("refusal"), str) and refusal:
         parts = [*parts, *content_parts(refusal)]  # OpenAI's answer in place of a content
@@ -422,10 +438,9 @@ def only_calls(message: Message) -> bool:
     return bool(parts) and all(part["type"] == "tool_call" for part in parts)
 
 
-def _has_response(body: Any) -> bool:
-    return isinstance(body, list) and any(
-        part["type"] == "tool_call_response" for part in content_parts(body)
-    )
+def _holds(body: Any, kind: str) -> bool:
+    """Tell whether a content has a part of a type."""
+    return isinstance(body, list) and any(part["type"] == kind for part in content_parts(body))
 
 
 def _told_plainly(part: Part) -> Part:
@@ -454,6 +469,8 @@ _MORE = {
     *_REASONING,
 }
 """Keys that a message of plain text does not have; one of them excludes the fast path."""
+_NAMES = {"role", "parts", "content", "kwargs", "data", "message"}
+"""Keys of which a message has one at least; what has none may be a block of a content."""
 _SPEAKERS = {said: role for said, role in ROLES.items() if role != "tool"}
 _NO_TEXT = ("", ELIDED)
 _ODD_TEXT = {"", BLOCKS, PYTHON[: len(BLOCKS)], *(one[: len(BLOCKS)] for one in SPELLED)}

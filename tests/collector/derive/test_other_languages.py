@@ -1,0 +1,248 @@
+"""Packages that do not run in Python or JavaScript: their spans, written as their source does."""
+
+import json
+from typing import Any
+
+import pytest
+from support.spans import said, span
+
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.rows import LlmCall, Span
+
+CITY = {"city": "Rome"}
+SPELLED = json.dumps(CITY)
+SYSTEM, QUESTION = said("system", "Be brief."), said("user", "Is it sunny in Rome?")
+ASKED = {"type": "tool_call", "id": "call_1", "name": "sun", "arguments": CITY}
+ANSWER = {"type": "text", "content": "It shines."}
+MODEL = {"gen_ai.request.model": "m", "gen_ai.response.model": "m-1"}
+COUNTS = {"gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 3}
+
+
+def only_call(*spans: Span) -> LlmCall:
+    (call,) = derive(spans, []).llm_calls
+    return call
+
+
+# Rig 0.42.0 (Rust), crates/rig-core/src/telemetry and crates/rig-agent.
+
+
+@pytest.mark.parametrize(
+    ("named", "operation"),
+    [
+        ("chat_streaming", "chat"),
+        ("interactions", "generate_content"),
+        ("interactions_streaming", "generate_content"),
+    ],
+)
+def test_rigs_calls_are_read_without_content_too(named: str, operation: str) -> None:
+    given = {"gen_ai.operation.name": named, **MODEL, **COUNTS}
+    call = only_call(span(given, name=named))
+    assert (call.operation, call.input_tokens, call.content) == (operation, 10, "absent")
+
+
+def test_rigs_executions_tell_of_their_errors_under_a_key_of_their_own() -> None:
+    given = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "sun",
+        "gen_ai.tool.call.id": "call_1",
+        "gen_ai.tool.call.arguments": SPELLED,
+        "gen_ai.tool.call.result": "no weather",
+        "gen_ai.tool.call.outcome": "error",
+        "gen_ai.tool.error.type": "execution",
+    }
+    (tool,) = derive([span(given)], []).tool_calls
+    assert (tool.arguments, tool.result, tool.error_type) == (CITY, "no weather", "execution")
+
+
+def test_an_error_type_tells_of_an_error_where_the_status_is_unset() -> None:
+    """Rust's `tracing` sets a status only where a package names it."""
+    given = {"gen_ai.operation.name": "chat", **MODEL, "error.type": "timeout"}
+    call = only_call(span(given))
+    assert (call.error_type, call.finish_reason) == ("timeout", "error")
+
+
+FUNCTION = {"name": "sun", "arguments": SPELLED}
+CANDIDATE = {
+    "content": {"parts": [{"functionCall": {"name": "sun", "args": CITY}}], "role": "model"},
+    "finishReason": "STOP",
+    "index": 0,
+}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {
+            "index": 0,
+            "message": {
+                "role": "assistant",
+                "content": [],
+                "tool_calls": [{"id": "call_1", "type": "function", "function": FUNCTION}],
+            },
+            "finish_reason": "tool_calls",
+        },
+        {"type": "tool_use", "id": "call_1", "name": "sun", "input": CITY},
+        CANDIDATE,
+    ],
+    ids=["OpenAI's choice", "Anthropic's block", "Gemini's candidate"],
+)
+def test_the_providers_own_answer_of_rig_0_2_is_read(answer: dict[str, Any]) -> None:
+    given = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.model_name": "m-1",
+        "gen_ai.output.messages": [answer],
+    }
+    call = only_call(span(given))
+    assert call.response_model == "m-1"
+    ((part,),) = [message["parts"] for message in call.output_messages or ()]
+    assert (part["type"], part["name"], part["arguments"]) == ("tool_call", "sun", CITY)
+
+
+def test_the_blocks_of_an_answer_are_one_turn() -> None:
+    use = {"type": "tool_use", "id": "call_1", "name": "sun", "input": CITY}
+    told = [{"type": "text", "text": "I look."}, use]
+    call = only_call(span({"gen_ai.operation.name": "chat", "gen_ai.output.messages": told}))
+    (message,) = call.output_messages or ()
+    assert [part["type"] for part in message["parts"]] == ["text", "tool_call"]
+    assert message["role"] == "assistant"
+
+
+def test_rigs_own_messages_are_read() -> None:
+    block = {"id": "call_1", "call_id": None, "function": {"name": "sun", "arguments": CITY}}
+    result = {"type": "toolresult", "id": "call_1", "content": [{"type": "text", "text": "Sun."}]}
+    history = [
+        {"role": "assistant", "id": None, "content": [block]},
+        {"role": "user", "content": [result]},
+    ]
+    call = only_call(span({"gen_ai.operation.name": "chat", "gen_ai.input.messages": history}))
+    assert call.input_messages == [
+        {"role": "assistant", "parts": [ASKED]},
+        {
+            "role": "tool",
+            "parts": [{"type": "tool_call_response", "id": "call_1", "response": "Sun."}],
+        },
+    ]
+
+
+# Koog (Kotlin), agents-features-opentelemetry, attribute/GenAIAttributes.kt of 2026-07.
+
+
+def test_koogs_roles_are_read() -> None:
+    response = {"type": "tool_call_response", "id": "call_1", "result": "It shines."}
+    history = [
+        {"role": "System", "parts": SYSTEM["parts"]},
+        {"role": "User", "parts": QUESTION["parts"]},
+        {"role": "Reasoning", "parts": [{"type": "text", "content": "I look."}]},
+        {"role": "Tool", "parts": [ASKED]},
+        {"role": "Tool", "parts": [response]},
+    ]
+    given = {
+        "gen_ai.operation.name": "chat",
+        **MODEL,
+        "gen_ai.system_instructions": SYSTEM["parts"],
+        "gen_ai.input.messages": history,
+        "gen_ai.output.messages": [{"role": "Assistant", "parts": [ANSWER]}],
+    }
+    call = only_call(span(given))
+    assert call.input_messages == [
+        SYSTEM,
+        QUESTION,
+        {"role": "assistant", "parts": [{"type": "reasoning", "content": "I look."}]},
+        {"role": "assistant", "parts": [ASKED]},
+        {
+            "role": "tool",
+            "parts": [{"type": "tool_call_response", "id": "call_1", "response": "It shines."}],
+        },
+    ]
+    assert (call.output_messages, call.content) == (
+        [{"role": "assistant", "parts": [ANSWER]}],
+        "full",
+    )
+
+
+# OpenInference for LangChain4j (Java), utils/ChatMessageAttributeUtils.java of 2026-07.
+
+
+def test_langchain4js_finish_reason_and_answer_without_text_are_read() -> None:
+    called = "llm.output_messages.0.message.tool_calls.0.tool_call"
+    given = {
+        "openinference.span.kind": "LLM",
+        "llm.model_name": "m",
+        "llm.system": "langchain4j",
+        "llm.provider": "openai",
+        "llm.invocation_parameters": "{}",
+        "llm.input_messages.0.message.role": "user",
+        "llm.input_messages.0.message.content": QUESTION["parts"][0]["content"],
+        "input.value": [{"role": "user", "content": QUESTION["parts"][0]["content"]}],
+        "llm.output_messages.0.message.role": "assistant",
+        f"{called}.id": "call_1",
+        f"{called}.function.name": "sun",
+        f"{called}.function.arguments": SPELLED,
+        "llm.finish_reason": "TOOL_EXECUTION",
+    }
+    call = only_call(span(given))
+    assert (call.finish_reason, call.input_messages) == ("tool_calls", [QUESTION])
+    assert [part["id"] for part in (call.output_messages or [{}])[0]["parts"]] == ["call_1"]
+
+
+# Microsoft.Extensions.AI (.NET), OpenTelemetryChatClient.cs of the conventions 1.41.
+
+
+def test_the_chat_client_of_dotnet_is_read() -> None:
+    answer = {"role": "assistant", "parts": [ASKED], "finish_reason": "tool_call"}
+    given = {
+        "gen_ai.operation.name": "chat",
+        **MODEL,
+        **COUNTS,
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.stop_sequences": '["a", "b"]',
+        "gen_ai.system_instructions": SYSTEM["parts"],
+        "gen_ai.input.messages": [QUESTION],
+        "gen_ai.output.messages": [answer],
+        "gen_ai.response.finish_reasons": '["tool_calls"]',
+        "gen_ai.tool.definitions": [{"type": "function", "name": "sun", "parameters": {}}],
+    }
+    call = only_call(span(given))
+    assert (call.input_messages, call.finish_reason) == ([SYSTEM, QUESTION], "tool_calls")
+    assert call.request_params["stop_sequences"] == ["a", "b"]
+    assert [tool["name"] for tool in call.tool_definitions or ()] == ["sun"]
+
+
+# Eino (Go), eino-ext/callbacks/apmplus/apmplus.go of 2026-07.
+
+
+def eino(kind: str, at: float, sent: str, told: str, **more: Any) -> Span:
+    given = {
+        "gen_ai.system": "eino",
+        "gen_ai.span.kind": kind,
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.prompt.0.content": sent,
+        "gen_ai.completion.0.content": told,
+        "gen_ai.is_streaming": False,
+        **more,
+    }
+    parent = None if kind == "workflow" else "workflow"
+    return span(given, id=kind, parent=parent, name="sun" if kind == "tool" else kind, at=at)
+
+
+def test_only_the_calls_and_tools_of_eino_are_rows() -> None:
+    called = [{"id": "call_1", "type": "function", "function": FUNCTION}]
+    answer = json.dumps([{"role": "assistant", "content": "", "tool_calls": called}])
+    derived = derive(
+        [
+            eino("workflow", 0, '{"query": "Rome"}', '"It shines."'),
+            eino("chattemplate", 1, '{"Variables": {}}', '{"Result": []}'),
+            eino("chatmodel", 2, "Is it sunny in Rome?", answer, **MODEL),
+            eino("toolsnode", 3, '{"role": "assistant"}', "[]"),
+            eino("tool", 4, json.dumps({"ArgumentsInJSON": SPELLED}), '{"Response": "It shines."}'),
+        ],
+        [],
+    )
+    (call,) = derived.llm_calls
+    assert (call.span_id, call.input_messages) == ("chatmodel", [QUESTION])
+    (part,) = (call.output_messages or [{}])[0]["parts"]
+    assert (part["id"], part["name"], part["arguments"]) == ("call_1", "sun", CITY)
+    (tool,) = derived.tool_calls
+    assert (tool.name, tool.arguments, tool.result) == ("sun", CITY, "It shines.")
+    assert tool.llm_span_id == "chatmodel"
