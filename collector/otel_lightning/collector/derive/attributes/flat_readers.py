@@ -13,9 +13,10 @@ import orjson
 
 from otel_lightning.collector.derive.attributes.flat_places import Place
 from otel_lightning.collector.derive.rows import Attributes, Message
+from otel_lightning.collector.derive.text import finish
 from otel_lightning.collector.derive.text.content_blocks import ELIDED
 from otel_lightning.collector.derive.text.json_text import parse
-from otel_lightning.collector.derive.text.messages import ROLES, finish_reason
+from otel_lightning.collector.derive.text.messages import ROLES
 from otel_lightning.collector.derive.text.tool_parts import distinct_calls
 
 History = Callable[[Attributes], tuple[list[Message], bool]]
@@ -38,7 +39,7 @@ _GLOBALS: dict[str, Any] = {
     "loads": orjson.loads,
     "parse": parse,
     "distinct_calls": distinct_calls,
-    "finish_reason": finish_reason,
+    "finish_reason": finish.reason,
 }
 
 

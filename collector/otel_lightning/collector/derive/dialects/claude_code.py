@@ -8,7 +8,7 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import semconv, semconv_tools
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, messages, payloads
+from otel_lightning.collector.derive.text import finish, json_text, messages, payloads
 
 NAME = "claude_code"
 RANK = 65
@@ -48,7 +48,7 @@ def _read_call(span: Span) -> LlmCall:
     call.request_model = reading.text(attributes, "gen_ai.request.model", "model")
     counts = {name: reading.integer(attributes, key) for key, name in COUNTS.items()}
     payloads.fill_usage(call, payloads.usage(counts))
-    call.finish_reason = messages.finish_reason(semconv.finish_reasons(attributes)[0])
+    call.finish_reason = finish.reason(semconv.finish_reasons(attributes)[0])
     call.tool_definitions = semconv.offered(attributes.get("tools"))
     said = reading.text(attributes, "response.model_output")
     call.output_messages = (

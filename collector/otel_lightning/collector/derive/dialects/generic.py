@@ -13,7 +13,7 @@ from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, messages, payloads
+from otel_lightning.collector.derive.text import finish, json_text, payloads
 
 NAME = "observed"
 RANK = 110
@@ -121,7 +121,7 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     for counts in (*map(payloads.usage, (*own, *inside)), semconv.usage(span.attributes)):
         payloads.fill_usage(call, counts)
     (reason, *_) = semconv.finish_reasons(span.attributes)
-    call.finish_reason = call.finish_reason or messages.finish_reason(reason)
+    call.finish_reason = call.finish_reason or finish.reason(reason)
     span_rows.completed(call, *(span.attributes.get(key) for key in keys[1:3] if key))
     return span_rows.without_doubtful_reason(call, reason)
 

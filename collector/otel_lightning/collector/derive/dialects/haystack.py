@@ -14,6 +14,7 @@ from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects.semconv_tools import TOLD
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
 from otel_lightning.collector.derive.text import (
+    finish,
     json_text,
     messages,
     payloads,
@@ -131,7 +132,7 @@ def _fill(
     metas = [json_text.as_object(reply.get("meta")) for reply in replies if isinstance(reply, dict)]
     meta = json_text.as_object(next(iter(metas or answered.get("meta") or []), None))
     call.response_model = meta.get("model")
-    call.finish_reason = messages.finish_reason(meta.get("finish_reason"))
+    call.finish_reason = finish.reason(meta.get("finish_reason"))
     payloads.fill_usage(call, payloads.usage(meta.get("usage")))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from otel_lightning.collector.derive.rows import LlmCall, Message
-from otel_lightning.collector.derive.text import messages, payloads
+from otel_lightning.collector.derive.text import finish, messages, payloads
 from otel_lightning.collector.derive.text.payloads import details
 
 RUNS = ("run-", "lc_run-")
@@ -23,7 +23,7 @@ def fill(call: LlmCall, result: Any) -> None:
     """Set the unknown fields that a result's metadata has: usage, finish reason, id and model."""
     told = metadata(result)
     payloads.fill_usage(call, payloads.usage(told.get("usage_metadata")))
-    call.finish_reason = call.finish_reason or messages.finish_reason(told.get("finish_reason"))
+    call.finish_reason = call.finish_reason or finish.reason(told.get("finish_reason"))
     call.response_id = call.response_id or told.get("id")
     call.response_model = call.response_model or told.get("model_name")
 

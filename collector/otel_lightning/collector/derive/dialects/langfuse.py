@@ -7,6 +7,7 @@ from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import (
+    finish,
     joined_calls,
     json_text,
     messages,
@@ -67,7 +68,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         is_text = operation == "chat" and not _is_message(answer)
         told = isinstance(answer, dict | list) and not is_text
         call.output_messages = payloads.answer(answer if told else text)
-    reason = messages.finish_reason(_said(span, "metadata.finish_reason"))
+    reason = finish.reason(_said(span, "metadata.finish_reason"))
     call.finish_reason = call.finish_reason or reason
     asked, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
     call.request_model = asked and asked.strip('"')  # LangChain writes it with or without quotes

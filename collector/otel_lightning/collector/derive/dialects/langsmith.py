@@ -8,9 +8,9 @@ from otel_lightning.collector.derive.dialects import langchain_results, semconv
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import (
+    finish,
     joined_calls,
     json_text,
-    messages,
     payloads,
     tool_values,
 )
@@ -142,7 +142,7 @@ def _fill_result(call: LlmCall, result: Any) -> None:
     call.output_messages = langchain_results.choices(result) or payloads.answer(told)
     call.response_id = call.response_id or metadata.get("id")
     call.response_model = metadata.get("model_name") or call.response_model
-    call.finish_reason = messages.finish_reason(metadata.get("finish_reason")) or call.finish_reason
+    call.finish_reason = finish.reason(metadata.get("finish_reason")) or call.finish_reason
     for name in ("token_usage", "usage_metadata"):
         payloads.fill_usage(call, payloads.usage(metadata.get(name)))
 

@@ -10,7 +10,7 @@ from typing import Any
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.rows import AgentRun, Attributes, LlmCall, Row, Span
-from otel_lightning.collector.derive.text import json_text, messages, payloads
+from otel_lightning.collector.derive.text import finish, json_text, messages, payloads
 
 NAME = "monocle"
 RANK = 66
@@ -86,7 +86,7 @@ def _read_call(span: Span) -> LlmCall:
     if said and not call.error_type:
         answer = {**_message(said, role="assistant"), "finish_reason": reason}
         call.output_messages = messages.one_turn([answer]) or None
-    call.finish_reason = messages.finish_reason(reason)
+    call.finish_reason = finish.reason(reason)
     counts = {key: json_text.parse(value) for key, value in told.items() if "token" in key}
     payloads.fill_usage(call, payloads.usage(counts))
     return span_rows.completed(call)

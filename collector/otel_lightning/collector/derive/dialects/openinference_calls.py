@@ -18,7 +18,7 @@ from otel_lightning.collector.derive.dialects import (
 )
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import LlmCall, Message, Span
-from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
+from otel_lightning.collector.derive.text import finish, json_text, messages, payloads, tool_values
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 NAME = "openinference"
@@ -260,7 +260,7 @@ def _with_ids(
 def _fill_response(call: LlmCall, span: Span, plan: Plan, payload: Any) -> bool:
     """Set what was answered; return whether a provider's own response says it."""
     attributes = span.attributes
-    call.finish_reason = messages.finish_reason(reading.text(attributes, *REASONS))
+    call.finish_reason = finish.reason(reading.text(attributes, *REASONS))
     if not payloads.fill_from_response(call, without_made_up_id(payload)):
         call.response_id = attributes.get("llm.response.id")
         call.output_messages = _choices(call, span, plan, payload) or None
@@ -311,7 +311,7 @@ def _fill_metadata(call: LlmCall, payload: Any) -> None:
     langchain_results.fill(call, payload)
     call.response_model = call.response_model or payload.get("model")
     payloads.fill_usage(call, payloads.usage(payload.get("usage")))
-    call.finish_reason = call.finish_reason or messages.finish_reason(payload.get("finish_reason"))
+    call.finish_reason = call.finish_reason or finish.reason(payload.get("finish_reason"))
 
 
 def _answers(payload: Any) -> list[Message]:

@@ -28,9 +28,9 @@ from otel_lightning.collector.derive.rows import (
     Span,
 )
 from otel_lightning.collector.derive.text import (
+    finish,
     json_text,
     lost_arguments,
-    messages,
     payloads,
     tool_values,
 )
@@ -269,7 +269,7 @@ class _Settings:
             self.request_model = asked
         self.parameters = _parameters(attributes, _parameter_names(tuple(attributes)))
         self.reasons = finish_reasons(attributes)
-        self.finish_reason = messages.finish_reason(self.reasons[0])
+        self.finish_reason = finish.reason(self.reasons[0])
 
 
 def _says_settings(key: str) -> bool:

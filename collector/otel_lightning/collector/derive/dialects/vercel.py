@@ -8,7 +8,7 @@ from typing import Any
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
+from otel_lightning.collector.derive.text import finish, json_text, messages, payloads, tool_values
 
 NAME = "vercel"
 RANK = 50
@@ -51,7 +51,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.tool_definitions = tool_values.flat_tools(
         json_text.parse(tool) for tool in tools if isinstance(tool, str)
     )
-    call.finish_reason = messages.finish_reason(attributes.get("ai.response.finishReason"))
+    call.finish_reason = finish.reason(attributes.get("ai.response.finishReason"))
     if call.finish_reason not in {None, "error"} and not _raised(span):
         # OpenInference's processor gives the error of a tool to the spans of its trace, too.
         call.error_type = call.error_message = None

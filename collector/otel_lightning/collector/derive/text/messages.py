@@ -4,14 +4,12 @@ A message is `{"role", "parts"}`. A part is text, reasoning, a tool call, a tool
 media. Nothing is guessed: unknown fields are left out, and truncated JSON is not repaired.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
 from otel_lightning.collector.derive.rows import Message
-from otel_lightning.collector.derive.text import hosted_tools
+from otel_lightning.collector.derive.text import finish, hosted_tools
 from otel_lightning.collector.derive.text.content_blocks import (
     BLOCK_TYPES,
     BLOCKS,
@@ -51,40 +49,6 @@ ROLES = {
 }
 THOUGHT = "reasoning"
 """Koog's role of a message of reasoning."""
-FINISH_REASONS = {
-    **dict.fromkeys(("stop", "end_turn", "completed", "complete", "stop_sequence"), "stop"),
-    # Titan's, Hugging Face's and Together's, Llama's.
-    **dict.fromkeys(("finish", "finished", "eos_token", "eos", "end_of_turn"), "stop"),
-    **dict.fromkeys(("tool_calls", "tool_call", "tool_use"), "tool_calls"),
-    # The second is LangChain4j's.
-    **dict.fromkeys(("function_calls", "tool_execution", "function_call"), "tool_calls"),
-    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), "length"),
-    **dict.fromkeys(("out_of_tokens", "model_context_window_exceeded"), "length"),
-    **dict.fromkeys(
-        ("content_filter", "safety", "refusal", "guardrail_intervened"), "content_filter"
-    ),
-    **dict.fromkeys(("content_filtered", "prohibited_content", "blocklist"), "content_filter"),
-    **dict.fromkeys(("image_safety", "spii", "recitation"), "content_filter"),
-    **dict.fromkeys(("error", "failed"), "error"),
-}
-
-
-def finish_reason(raw: object) -> str | None:
-    """Return the canonical finish reason, or None if it is unknown.
-
-    Example:
-        >>> finish_reason("FinishReason.TOOL_CALLS"), finish_reason("endTurn"), finish_reason("")
-        ('tool_calls', 'stop', None)
-    """
-    return _finish_reason(str(raw)) if raw else None
-
-
-@lru_cache(maxsize=256)
-def _finish_reason(raw: str) -> str | None:
-    # Semantic Kernel writes the name of an enum, `FinishReason.TOOL_CALLS`, Vercel's SDK hyphens,
-    # `tool-calls`, and Strands for TypeScript capitals, `toolUse`.
-    spelled = _NEXT_WORD.sub("_", raw.rpartition(".")[2].replace("-", "_"))
-    return FINISH_REASONS.get(spelled.lower())
 
 
 def conversation(values: Iterable[Any], memory: MessageMemory | None = None) -> list[Message]:
@@ -198,7 +162,7 @@ def one_turn(values: Iterable[Any]) -> list[Message]:
 
 def choice(parts: list[Part], reason: object = None) -> Message:
     """Return one output message; the reason `stop` becomes `tool_calls` if it requests tools."""
-    ended = finish_reason(reason)
+    ended = finish.reason(reason)
     if ended == "stop" and "tool_call" in [part["type"] for part in parts]:
         ended = "tool_calls"
     message: Message = {"role": "assistant", "parts": parts}
@@ -309,7 +273,7 @@ def _is_canonical(value: Mapping[str, Any]) -> bool:
 
 def _finished(value: Mapping[str, Any]) -> Message:
     message = {"role": value["role"], "parts": value["parts"]}
-    if "finish_reason" in value and (reason := finish_reason(value["finish_reason"])):
+    if "finish_reason" in value and (reason := finish.reason(value["finish_reason"])):
         message["finish_reason"] = reason
     return message
 
@@ -369,7 +333,7 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
         parts = [part for part in parts if part.get("content") != "" or part["type"] != "text"]
     message: Message = {"role": role, "parts": distinct_calls(parts)}
     # Anthropic's own messages have a stop reason.
-    if reason := finish_reason(value.get("finish_reason") or value.get("stop_reason")):
+    if reason := finish.reason(value.get("finish_reason") or value.get("stop_reason")):
         message["finish_reason"] = reason
     return message
 
@@ -460,8 +424,6 @@ def _reasoning_item(item: Mapping[str, Any]) -> Message:
     return {"role": "assistant", "parts": [part] if part else []}
 
 
-_NEXT_WORD = re.compile("(?<=[a-z])(?=[A-Z])")
-"""The place between two words of a name such as `toolUse`."""
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 """Keys of the reasoning in a message of a chat; the last is Ollama's."""
 _MORE = {
