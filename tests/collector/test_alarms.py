@@ -1,5 +1,7 @@
 """What was acknowledged and cannot be stored is noticed: by check, metrics, answers and the log."""
 
+import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -48,6 +50,21 @@ def test_what_cannot_be_stored_is_an_alarm_everywhere_until_it_is_stored(
     assert metric(spans_away.http, 'lightning_alarm{alarm="storing"}') == 0
     eventually(lambda: column(spans_away.store, SPANS)[0] >= 2)
     eventually(lambda: cli("check", "--store", str(spans_away.store)).returncode == 0)
+
+
+def test_a_truncated_spool_costs_only_what_was_cut_and_is_told(spans_away: Ingester) -> None:
+    kept, cut = one_span(), one_span()
+    assert send(spans_away.http, kept).status == 200
+    (segment,) = spans_away.store.with_name("traces.duckdb.spool").glob("*.spool")
+    size = segment.stat().st_size
+    assert send(spans_away.http, cut).status == 200
+    os.truncate(segment, size + 1)
+    rename(spans_away.store, "spans_away", "spans")
+    eventually(lambda: send(spans_away.http, one_span()).status == 200)
+    eventually(lambda: column(spans_away.store, SPANS) == [2])
+    told = cli("check", "--store", str(spans_away.store))
+    assert told.returncode == 1
+    assert re.search(r"rejected +1  <- look here", told.stdout)
 
 
 def test_what_cannot_be_derived_is_an_alarm_while_storing_goes_on(

@@ -19,7 +19,14 @@ from support.running import eventually
 
 from otel_lightning.collector.spool import spool as spool_module
 from otel_lightning.collector.spool.folder import SET_ASIDE
-from otel_lightning.collector.spool.format import HEADER, Position, segment_path
+from otel_lightning.collector.spool.format import (
+    HEADER,
+    Damage,
+    Position,
+    Record,
+    read_segment,
+    segment_path,
+)
 from otel_lightning.collector.spool.spool import Spool, SpoolError
 
 START = Position(1, 0)
@@ -155,6 +162,38 @@ def test_a_byte_changed_while_running_is_reported_and_read_past(tmp_path: Path) 
         assert [record.body for record in spool.read(read[-1].end, EVERYTHING)] == [b"fourth"]
         spool.forget(spool.read(START, EVERYTHING)[-1].end)
         assert spool.backlog() == 0
+
+
+@pytest.mark.parametrize("kept", [0, 10, 40])
+def test_what_somebody_truncates_while_it_is_read_is_damage(kept: int, tmp_path: Path) -> None:
+    with opened(tmp_path) as spool:
+        append(spool, b"a" * 100_000, b"b" * 100_000)
+        found = read_segment(tmp_path, START, spool.end.offset)
+        assert isinstance(next(found), Record)
+        second = HEADER.size + 100_000
+        os.truncate(segment_path(tmp_path, 1), second + kept)
+        (damage,) = found  # a file that is mapped into memory would end this process here
+        assert isinstance(damage, Damage)
+        assert (damage.start.offset, damage.end) == (second, spool.end)
+        assert ("truncated" in damage.reason) == (kept == 0)
+        append(spool, b"c")  # later requests are found behind the gap
+        read = spool.read(START, EVERYTHING)
+        assert [bool(record.damaged) for record in read] == [False, True, False]
+
+
+def test_a_full_segment_that_is_truncated_is_damaged_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "SEGMENT_BYTES", 1)
+    with opened(tmp_path) as spool:
+        append(spool, b"a")
+        append(spool, b"b")
+        os.truncate(segment_path(tmp_path, 1), 0)
+        read = spool.read(START, EVERYTHING)
+        assert [(bool(record.damaged), record.body) for record in read] == [
+            (True, b""),
+            (False, b"b"),
+        ]
 
 
 def test_damage_in_a_large_segment_is_read_past_without_the_header(tmp_path: Path) -> None:

@@ -6,16 +6,19 @@ number of the signal, and the number of rows.
 
 A disk can change written bytes. A reader skips a record with a wrong checksum, searches for the
 next valid one, and reports the bytes between as damage.
+
+Segments are read, not mapped into memory: when the disk of a mapped file fails, or the file is
+truncated, the system ends the process (SIGBUS). A read fails, or returns less.
 """
 
-import mmap
+import os
 import re
 import struct
 import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from otel_lightning.collector.otlp.signals import Signal
 
@@ -29,6 +32,7 @@ HEADER_SHAPE = re.compile(
 )
 """Pattern of a header from its fourth byte on. Few other bytes match; the checksum decides."""
 SHAPE_AT = 3  # offset of the pattern in a header
+SEARCHED_BYTES = 4 * 1024 * 1024  # of a damaged segment at a time
 
 
 class Position(NamedTuple):
@@ -103,24 +107,45 @@ def read_segment(
             zeros, at the end are not damage, because they were never acknowledged.
     """
     with segment_path(folder, start.segment).open("rb") as file:
-        size = file.seek(0, 2) if end is None else end
-        if size <= start.offset:
-            return
-        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
-            offset = start.offset
-            while offset < size:
-                record = _record_at(data, offset, start.segment)
-                if record:
-                    yield record
-                    offset = record.end.offset
-                    continue
-                following = _next_record(data, offset)
-                if following is None and may_be_torn and _is_torn(data, offset):
-                    return
-                until = Position(start.segment, size if following is None else following)
-                reason = f"{until.offset - offset:,} bytes from byte {offset:,} on are damaged"
-                yield Damage(Position(start.segment, offset), until, reason)
-                offset = until.offset
+        data = _Bytes(file, os.fstat(file.fileno()).st_size if end is None else end)
+        offset = start.offset
+        while offset < data.size:
+            record = _record_at(data, offset, start.segment)
+            if record:
+                yield record
+                offset = record.end.offset
+                continue
+            following = _next_record(data, offset)
+            if following is None and may_be_torn and _is_torn(data, offset):
+                return
+            until = Position(start.segment, data.size if following is None else following)
+            fault = "damaged" if data.read(offset, 1) else "missing: somebody truncated the file"
+            reason = f"{until.offset - offset:,} bytes from byte {offset:,} on are {fault}"
+            yield Damage(Position(start.segment, offset), until, reason)
+            offset = until.offset
+
+
+class _Bytes:
+    """The bytes of a segment's file, up to a size that the file may no longer have."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file, self.size = file, size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Read from an offset on; fewer bytes where the file, or what may be read, ends earlier."""
+        self._file.seek(offset)
+        return self._file.read(max(min(size, self.size - offset), 0))
+
+    def windows(self, offset: int, overlap: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the rest from an offset on in parts, each with its offset.
+
+        Args:
+            offset: Where to begin.
+            overlap: Bytes at the end of each part that the next one begins with.
+        """
+        while window := self.read(offset, SEARCHED_BYTES + overlap):
+            yield offset, window
+            offset += SEARCHED_BYTES
 
 
 class Contents(NamedTuple):
@@ -147,47 +172,52 @@ def contents(folder: Path, segment: int) -> Contents:
     return Contents(end, damages)
 
 
-def _record_at(data: mmap.mmap, offset: int, segment: int) -> Record | None:
+def _record_at(data: _Bytes, offset: int, segment: int) -> Record | None:
     """Read the record at an offset; None if no valid record begins there."""
-    if offset + HEADER.size > len(data):
+    header = data.read(offset, HEADER.size)
+    if len(header) < HEADER.size:
         return None
-    length, checksum, *told = HEADER.unpack_from(data, offset)
-    body_at, end = offset + HEADER.size, offset + HEADER.size + length
-    if end > len(data):
+    length, checksum, *told = HEADER.unpack(header)
+    end = offset + HEADER.size + length
+    if end > data.size:
         return None
-    body = data[body_at:end]
-    if _checksum(CHECKED.pack(*told), body) != checksum:
+    body = data.read(offset + HEADER.size, length)
+    if len(body) < length or _checksum(CHECKED.pack(*told), body) != checksum:
         return None
     received_ns, signal, rows = told
     return Record(SIGNALS[signal], received_ns, rows, body, Position(segment, end))
 
 
-def _next_record(data: mmap.mmap, damaged: int) -> int | None:
+def _next_record(data: _Bytes, damaged: int) -> int | None:
     """Return the offset of the first valid record after a damaged one; None if there is none.
 
     If only the body or the checksum is damaged, the length in the header gives the offset. If not,
     every match of the header's pattern is tried.
     """
-    if damaged + HEADER.size <= len(data):
-        length, *_ = HEADER.unpack_from(data, damaged)
+    header = data.read(damaged, HEADER.size)
+    if len(header) == HEADER.size:
+        length, *_ = HEADER.unpack(header)
         claimed = damaged + HEADER.size + length
-        if claimed < len(data) and _record_at(data, claimed, 0):
+        if claimed < data.size and _record_at(data, claimed, 0):
             return int(claimed)
-    at = damaged + 1 + SHAPE_AT
-    while found := HEADER_SHAPE.search(data, at):
-        if _record_at(data, found.start() - SHAPE_AT, 0):
-            return found.start() - SHAPE_AT
-        at = found.start() + 1
+    for start, window in data.windows(damaged + 1 + SHAPE_AT, HEADER.size):
+        at = 0
+        while found := HEADER_SHAPE.search(window, at):
+            if _record_at(data, start + found.start() - SHAPE_AT, 0):
+                return start + found.start() - SHAPE_AT
+            at = found.start() + 1
     return None
 
 
-def _is_torn(data: mmap.mmap, offset: int) -> bool:
+def _is_torn(data: _Bytes, offset: int) -> bool:
     """Return whether the rest is an interrupted write, and not a complete record that changed."""
-    rest = len(data) - offset
-    if rest < HEADER.size:
+    header = data.read(offset, HEADER.size)
+    if len(header) < HEADER.size:
         return True
-    length, *_ = HEADER.unpack_from(data, offset)
-    return rest < HEADER.size + length or not any(data[offset:])
+    length, *_ = HEADER.unpack(header)
+    if data.size - offset < HEADER.size + length:
+        return True
+    return not any(window.strip(b"\0") for _, window in data.windows(offset, 0))
 
 
 def _checksum(told: bytes, body: bytes) -> int:

@@ -164,10 +164,13 @@ class Spool:
 
     def _read(self, start: Position) -> Iterator[Record | Damage]:
         durable = self._durable  # one value for the whole read: the writer thread changes it
+        with self._accounting:
+            full = dict(self._full)
         for segment in segments_of(self.folder):
             if start.segment <= segment <= durable.segment:
                 offset = start.offset if segment == start.segment else 0
-                end = durable.offset if segment == durable.segment else None
+                # Not the size of the file, which somebody may have truncated.
+                end = durable.offset if segment == durable.segment else full.get(segment)
                 yield from read_segment(self.folder, Position(segment, offset), end)
 
     def _damaged(self, damage: Damage) -> Record:
