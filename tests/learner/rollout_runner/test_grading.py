@@ -1,21 +1,97 @@
 """Rewards that the agent sends."""
 
+import random
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pytest
+
 from otel_lightning.collector.store import open_store
+from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.attempts import OK
-from otel_lightning.learner.rollout_runner.grading import Grading, grade
+from otel_lightning.learner.rollout_runner.grading import Graded, Grading, check, grade
+from otel_lightning.learner.transitions.make import Settings, make_transitions
 
 if TYPE_CHECKING:
     from conftest import Traces
 
+START = datetime(2026, 11, 1)  # noqa: DTZ001 - the store's UTC has no zone
+LATER = START + timedelta(minutes=2)
 
-def test_received_reward_that_is_not_finite_grades_nothing(traces: "Traces") -> None:
+
+def graded(traces: "Traces", *rollouts: str, reward: str | None = None) -> Graded:
+    traces.store()
+    statuses = dict.fromkeys(rollouts, OK)
+    with open_store(traces.path, create=False) as store:
+        return grade(store, traces.path, Grading(reward=reward), statuses, lambda _: None)
+
+
+def test_received_reward_that_is_not_finite_grades_nothing_and_is_named(traces: "Traces") -> None:
     values = {"a": 1.0, "b": float("nan"), "c": float("inf")}
     for rollout, value in values.items():
         traces.call(rollout)
         traces.reward(rollout, value)
-    path = traces.store()
-    with open_store(traces.path, create=False) as store:
-        graded = grade(store, path, Grading(), dict.fromkeys(values, OK), lambda _: None)
-    assert graded.rewards == {"a": 1.0}
+    found = graded(traces, *values)
+    assert found.rewards == {"a": 1.0}
+    (problem,) = found.problems
+    assert problem == "2 not graded: the reward is not a finite number (b, c)."
+
+
+def test_received_rewards_of_several_names_add_up_and_are_named(traces: "Traces") -> None:
+    traces.call("a")
+    traces.reward("a", 1.0)
+    traces.reward("a", -0.25, name="cost")
+    found = graded(traces, "a")
+    assert found.rewards == {"a": 0.75}
+    (problem,) = found.problems
+    assert "added up, such as 'cost' and 'task_success'" in problem
+
+
+def test_a_chosen_name_is_reported_alone(traces: "Traces") -> None:
+    traces.call("a")
+    traces.reward("a", 1.0)
+    traces.reward("a", -0.25, name="cost")
+    assert graded(traces, "a", reward="cost") == Graded("cost", {"a": -0.25})
+
+
+def test_rewards_that_contradict_each_other_grade_nothing(traces: "Traces") -> None:
+    traces.call("a")
+    traces.reward("a", 1.0)
+    traces.reward("a", 0.0)
+    found = graded(traces, "a")
+    assert (found.rewards, found.problems) == (
+        {},
+        ["1 not graded: two rewards of one name and time differ (a)."],
+    )
+
+
+def test_received_rewards_are_those_that_transitions_learn_from(traces: "Traces") -> None:
+    rng = random.Random(0)  # noqa: S311 - sampling, not cryptography
+    names = [f"r{i:02}" for i in range(60)]
+    for name in names:
+        calls = rng.randint(1, 4)
+        for step in range(calls):
+            traces.call(name, step)
+        traces.tool(name, "search")
+        traces.agent(name, "root", 0, calls)
+        for number in range(rng.randint(1, 6)):
+            place = rng.choice([None, f"{name}.0", f"{name}.root", "tool-0", "elsewhere"])
+            traces.reward(
+                name,
+                rng.randint(-9, 9) / 10,
+                name=rng.choice(["task_success", "style"]),
+                trace_id=rng.choice([None, name]) if place is None else name,
+                span_id=place,
+                source=rng.choice(["span", "log", "feedback", "agentlightning"]),
+                time=START + timedelta(seconds=rng.randint(0, 6), milliseconds=number),
+            )
+    found = graded(traces, *names)
+    make_transitions(str(traces.path), Settings())
+    learned = traces.ask("SELECT rollout_id, sum(reward) AS value FROM transitions GROUP BY ALL")
+    assert len(learned) == len(names)
+    assert found.rewards == {row["rollout_id"]: pytest.approx(row["value"]) for row in learned}
+
+
+def test_a_grading_command_that_does_not_exist_is_refused_before_anything_runs() -> None:
+    with pytest.raises(DataError, match="there is no program 'no-such-grader'"):
+        check(Grading(command=["no-such-grader", "--fast"]))

@@ -16,6 +16,7 @@ from typing import Any
 
 from otel_lightning.collector.store import Sql
 from otel_lightning.collector.store.rows import Rows
+from otel_lightning.collector.store.sql_text import statement
 from otel_lightning.instrumentation import attributes
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT
@@ -27,6 +28,8 @@ Reward = dict[str, Any]
 """A reward: `value`, and perhaps `explanation`."""
 COMMAND_SECONDS = 120.0
 """Time limit of the grading command for one rollout."""
+TRANSITIONS = "otel_lightning.learner.transitions"
+"""The package whose statements place a reward."""
 SHOWN = 3
 """Number of rollouts that are named in the message about a failure."""
 
@@ -44,7 +47,7 @@ class Grading:
     failed_reward: float | None = None
     """Reward of rollouts that failed or timed out. None: the grader judges these, too."""
     reward: str | None = None
-    """Name of the received rewards to report, if the agent sends several."""
+    """Name of the received rewards to report; None adds up those of all names."""
     jobs: int = 2
     """Number of grading commands that run at the same time."""
 
@@ -235,15 +238,34 @@ def _sent(
 
 
 def _received(store: Rows, name: str | None, rollouts: Sequence[str]) -> Graded:
+    parts = {
+        part: Sql(statement(TRANSITIONS, part).rstrip())
+        for part in ("reward_places", "placed_rewards")
+    }
     rows = rows_of(
         store,
         "received_rewards",
+        **parts,
         rollouts=rollouts,
         reward=name or "",
         any_reward=name is None,
         given_later=Sql(GIVEN_LATER),
     )
-    return Graded(name, {row["rollout_id"]: row["value"] for row in rows})
+    usable = [row for row in rows if row["finite"] and not row["contradicts"]]
+    reasons = {
+        "the reward is not a finite number": [r["rollout_id"] for r in rows if not r["finite"]],
+        "two rewards of one name and time differ": [
+            row["rollout_id"] for row in rows if row["finite"] and row["contradicts"]
+        ],
+    }
+    problems = [_named(reason, names) for reason, names in reasons.items() if names]
+    names = sorted({row[one] for row in usable for one in ("first_name", "last_name")})
+    if len(names) > 1:
+        problems.append(
+            f"Rewards of several names were added up, such as '{names[0]}' and '{names[-1]}', as "
+            "learning does; choose one with --reward."
+        )
+    return Graded(name, {row["rollout_id"]: row["value"] for row in usable}, problems)
 
 
 def _named(reason: str, rollouts: Sequence[str]) -> str:

@@ -114,7 +114,8 @@ def stage_rewards(store: Store, name: str | None, only: str = "TRUE") -> None:
         DataError: If there is no such reward, or a value is not a finite number, or beyond `HUGE`.
     """
     chosen = Sql(f"{chosen_rewards(name)} AND {only}")
-    store.execute(statement(__package__, "staged_rewards", chosen=chosen))
+    parts = {name: shared(name) for name in ("reward_places", "placed_rewards")}
+    store.execute(statement(__package__, "staged_rewards", chosen=chosen, **parts))
     if store.count("staged_rewards") == 0:
         raise DataError(_no_reward(store, name))
     broken = read(store, __package__, "unusable_reward", huge=HUGE)
@@ -158,7 +159,7 @@ def stage_rollouts(store: Store, choice: Choice, settings: str = "") -> None:
 
 
 def shared(name: str) -> Sql:
-    """Return a statement that transitions and policies share: `task_messages`, `contradicted`."""
+    """Return a statement that transitions share with policies or runs, such as `contradicted`."""
     return Sql(statement(__package__, name).rstrip())
 
 
