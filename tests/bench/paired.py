@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate.betting import Scores, lower_bound
-from otel_lightning.learner.rollout_runner.paired import Compared, Pair, compare
+from otel_lightning.learner.evaluate.paired import Compared, Pair, compare
 
 Floats = NDArray[np.float64]
 Sides = tuple[Floats, Floats]

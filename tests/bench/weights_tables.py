@@ -8,7 +8,7 @@ import numpy as np
 from weights_agents import Problem
 from weights_cells import Cell, Cells
 
-from otel_lightning.learner.rollout_runner.paired import Compared, compare
+from otel_lightning.learner.evaluate.paired import Compared, compare
 
 BASE = "base"
 CONTROLS = ("SFT on everything", "rft, shuffled rewards")

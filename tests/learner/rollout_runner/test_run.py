@@ -20,8 +20,13 @@ from otel_lightning.collector.store import StoreError, open_store, read_server
 from otel_lightning.learner import DataError
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.rollout_runner import Arms, Grading, Job, run_agent
-from otel_lightning.learner.rollout_runner.processes import Processes
-from otel_lightning.learner.rollout_runner.receiver import INGESTER, Event, Receiver, receiving
+from otel_lightning.learner.rollout_runner.ingester.receiver import (
+    INGESTER,
+    Event,
+    Receiver,
+    receiving,
+)
+from otel_lightning.learner.rollout_runner.launcher.processes import Processes
 
 Tasks = Callable[..., Path]
 Agent = Callable[[str], list[str]]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.rollout_runner.journal import FOLDER_VARIABLE, end_leftovers
+from otel_lightning.learner.rollout_runner.launcher.journal import FOLDER_VARIABLE, end_leftovers
 from otel_lightning.learner.rollout_runner.models import is_ready
 
 GRACE_SECONDS = 5.0

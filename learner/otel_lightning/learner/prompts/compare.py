@@ -8,12 +8,12 @@ from typing import Any
 from otel_lightning.collector.store import Store, StoreLike, opened, quote_literal
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.evaluate.paired import ALPHA, Compared, compare
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy.serving import flag_file
 from otel_lightning.learner.policy.serving.ship import promote
 from otel_lightning.learner.policy.serving.versions import add_policy, forget_run
 from otel_lightning.learner.prompts.share import VariantChange, candidates_of, change_variants
-from otel_lightning.learner.rollout_runner.paired import ALPHA, Compared, compare
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.runs import Run
 

@@ -21,7 +21,7 @@ from otel_lightning.learner.prompts.search import Evaluated
 from otel_lightning.learner.prompts.search_record import Graded, SearchRecord, evaluation_key
 from otel_lightning.learner.rollout_runner import OK, Grading, Job, Report, Task, run_agent
 from otel_lightning.learner.rollout_runner.arms import flag_variables
-from otel_lightning.learner.rollout_runner.engine import HopelessError
+from otel_lightning.learner.rollout_runner.engine.engine import HopelessError
 from otel_lightning.learner.rollout_runner.report import in_words
 
 SAID = 600

@@ -10,10 +10,10 @@ from typing import Any
 from otel_lightning.collector.show.conversation import text_or_json
 from otel_lightning.instrumentation import attributes
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.rollout_runner.output_files import tail
+from otel_lightning.learner.rollout_runner.ingester.receiver import Event
+from otel_lightning.learner.rollout_runner.launcher.output_files import tail
+from otel_lightning.learner.rollout_runner.launcher.processes import Ended
 from otel_lightning.learner.rollout_runner.plan import Job, Planned
-from otel_lightning.learner.rollout_runner.processes import Ended
-from otel_lightning.learner.rollout_runner.receiver import Event
 from otel_lightning.learner.rollout_runner.tasks import Task
 
 OK, FAILED, TIMEOUT, LOST = "ok", "failed", "timeout", "lost"

@@ -10,9 +10,9 @@ from otel_lightning.collector.load.position import is_up_to_date
 from otel_lightning.collector.store import StoreError, read_server
 from otel_lightning.collector.store.rows import Rows
 from otel_lightning.collector.store.sql_text import Value, statement
-from otel_lightning.learner.rollout_runner.journal import Journal
-from otel_lightning.learner.rollout_runner.processes import Processes
-from otel_lightning.learner.rollout_runner.receiver import Receiver
+from otel_lightning.learner.rollout_runner.ingester.receiver import Receiver
+from otel_lightning.learner.rollout_runner.launcher.journal import Journal
+from otel_lightning.learner.rollout_runner.launcher.processes import Processes
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ import polars as pl
 from otel_lightning.collector.store import open_store
 from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.evaluate.paired import ALPHA, Compared, Pair, compare
 from otel_lightning.learner.evaluate.reward_range import check_failed_reward
 from otel_lightning.learner.model_folder import fingerprint
 from otel_lightning.learner.named_sql import arrow, read
@@ -20,7 +21,6 @@ from otel_lightning.learner.rollout_runner.models import (
     is_url,
     serving,
 )
-from otel_lightning.learner.rollout_runner.paired import ALPHA, Compared, Pair, compare
 from otel_lightning.learner.rollout_runner.plan import Job, run_name, runs_folder
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.rollout_runner.run import run_agent

@@ -21,7 +21,7 @@ from otel_lightning.instrumentation import attributes
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT
 from otel_lightning.learner.rollout_runner.context import rows_of
-from otel_lightning.learner.rollout_runner.receiver import Event
+from otel_lightning.learner.rollout_runner.ingester.receiver import Event
 from otel_lightning.learner.score.sources import GIVEN_LATER
 
 Reward = dict[str, Any]

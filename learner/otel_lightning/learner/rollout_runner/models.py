@@ -13,7 +13,7 @@ from pathlib import Path
 
 from otel_lightning.collector.files.atomic import make_private
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.rollout_runner.processes import Processes, Spec, wait_until
+from otel_lightning.learner.rollout_runner.launcher.processes import Processes, Spec, wait_until
 
 READY_SECONDS = 900.0
 """Loading a large model takes minutes."""

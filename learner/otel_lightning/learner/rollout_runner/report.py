@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT
 
 if TYPE_CHECKING:
-    from otel_lightning.learner.rollout_runner.paired import Compared, Pair
+    from otel_lightning.learner.evaluate.paired import Compared, Pair
 
 
 RESAMPLES, BLOCKS = 1000, 2000
@@ -90,7 +90,7 @@ class Report:
 
         The level of the tests is divided by the number of comparisons.
         """
-        from otel_lightning.learner.rollout_runner.paired import ALPHA, compare
+        from otel_lightning.learner.evaluate.paired import ALPHA, compare
 
         named = [arm for arm in dict.fromkeys(self.arm_names) if arm is not None]
         base, others = named[0], named[1:]

@@ -21,32 +21,24 @@ from otel_lightning.learner.rollout_runner.context import (
     store_at_end,
     store_at_start,
 )
-from otel_lightning.learner.rollout_runner.engine import (
+from otel_lightning.learner.rollout_runner.engine.engine import (
     AttemptHistory,
     Engine,
     send_ended,
     stoppable,
 )
-from otel_lightning.learner.rollout_runner.executors import (
+from otel_lightning.learner.rollout_runner.engine.executors import (
     Executor,
     ExecutorSettings,
     ProcessExecutor,
 )
-from otel_lightning.learner.rollout_runner.grading import Graded, Grading
-from otel_lightning.learner.rollout_runner.idle_ingester import Claim, claimed_for
-from otel_lightning.learner.rollout_runner.interrupted import (
+from otel_lightning.learner.rollout_runner.engine.interrupted import (
     INTERRUPTIONS,
     note_interrupted_elsewhere,
 )
-from otel_lightning.learner.rollout_runner.journal import Journal, end_leftovers, opened_journal
-from otel_lightning.learner.rollout_runner.plan import Job, Planned, journal_folder, plan, run_name
-from otel_lightning.learner.rollout_runner.processes import (
-    INTERRUPTED,
-    Ended,
-    LauncherDiedError,
-    Processes,
-)
-from otel_lightning.learner.rollout_runner.receiver import (
+from otel_lightning.learner.rollout_runner.grading import Graded, Grading
+from otel_lightning.learner.rollout_runner.ingester.idle_ingester import Claim, claimed_for
+from otel_lightning.learner.rollout_runner.ingester.receiver import (
     SEND_SECONDS,
     Event,
     Receiver,
@@ -54,6 +46,18 @@ from otel_lightning.learner.rollout_runner.receiver import (
     receiving,
     receiving_when_needed,
 )
+from otel_lightning.learner.rollout_runner.launcher.journal import (
+    Journal,
+    end_leftovers,
+    opened_journal,
+)
+from otel_lightning.learner.rollout_runner.launcher.processes import (
+    INTERRUPTED,
+    Ended,
+    LauncherDiedError,
+    Processes,
+)
+from otel_lightning.learner.rollout_runner.plan import Job, Planned, journal_folder, plan, run_name
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.rollout_runner.tasks import (
     HELD_OUT,
@@ -122,7 +126,9 @@ def run_agent(
         journal.note_interrupted()
         try:
             with (
-                claimed_for(store, job, grading, owns_process=owns_process) as claim,
+                claimed_for(
+                    store, job, has_rule=bool(grading.rule), owns_process=owns_process
+                ) as claim,
                 # The launcher inherits the locks: if this process is killed, the next start waits
                 # until the launcher has ended its agents.
                 Processes(
@@ -278,15 +284,15 @@ def _executor(job: Job, context: RunContext) -> Executor:
     settings = ExecutorSettings(job, context.journal, telemetry, flags)
     # Only the one that is used is imported.
     if job.url:
-        from otel_lightning.learner.rollout_runner.servers import UrlExecutor
+        from otel_lightning.learner.rollout_runner.engine.servers import UrlExecutor
 
         return UrlExecutor(settings)
     if job.serve:
-        from otel_lightning.learner.rollout_runner.workers import WorkerExecutor
+        from otel_lightning.learner.rollout_runner.engine.workers import WorkerExecutor
 
         return WorkerExecutor(settings, context.processes)
     if job.ray:
-        from otel_lightning.learner.rollout_runner.ray_cluster import RayExecutor
+        from otel_lightning.learner.rollout_runner.engine.ray_cluster import RayExecutor
 
         return RayExecutor(settings)
     return ProcessExecutor(settings, context.processes)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from otel_lightning.learner.rollout_runner.launcher_workers import Pipes, Workers
+    from otel_lightning.learner.rollout_runner.launcher.launcher_workers import Pipes, Workers
 
 # Value of the constant in Linux's <linux/prctl.h>; Python has no name for it.
 PR_SET_CHILD_SUBREAPER = 36

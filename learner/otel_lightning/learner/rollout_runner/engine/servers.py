@@ -22,9 +22,9 @@ from otel_lightning.learner.rollout_runner.attempts import (
     about,
     agent_fields,
 )
-from otel_lightning.learner.rollout_runner.executors import ExecutorSettings
+from otel_lightning.learner.rollout_runner.engine.executors import ExecutorSettings
+from otel_lightning.learner.rollout_runner.launcher.processes import INTERRUPTED, Ended
 from otel_lightning.learner.rollout_runner.plan import Arms
-from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended
 
 SERVER_ERRORS = 500
 LONGEST_ANSWER = 64 * 2**20

@@ -24,17 +24,16 @@ from otel_lightning.collector.store import read_server, server_file
 from otel_lightning.collector.terminal.command_line import uncollected
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.file_lock import locked_alone, opened_lock
-from otel_lightning.learner.rollout_runner.output_files import end_on_one_line
-from otel_lightning.learner.rollout_runner.plan import runs_folder
-from otel_lightning.learner.rollout_runner.processes import (
+from otel_lightning.learner.rollout_runner.launcher.output_files import end_on_one_line
+from otel_lightning.learner.rollout_runner.launcher.processes import (
     Processes,
     Spec,
     wait_until,
 )
+from otel_lightning.learner.rollout_runner.plan import runs_folder
 
 if TYPE_CHECKING:
     from otel_lightning.collector.store import Store
-    from otel_lightning.learner.rollout_runner.grading import Grading
     from otel_lightning.learner.rollout_runner.plan import Job
 
 QUICK_SECONDS = 0.5
@@ -82,7 +81,7 @@ class Claim(NamedTuple):
 
 @contextmanager
 def claimed_for(
-    store: Path, job: "Job", grading: "Grading", *, owns_process: bool
+    store: Path, job: "Job", *, has_rule: bool, owns_process: bool
 ) -> Iterator[Claim | None]:
     """Listen for the ingester of a store; yield None if one runs, or has to start at once.
 
@@ -92,13 +91,13 @@ def claimed_for(
     Args:
         store: Path of the store.
         job: A server of its `url` sends spans when it likes, and Ray runs agents on other machines.
-        grading: Its `rule` loads what the ingester would.
+        has_rule: Whether a rule grades the rollouts: it loads what the ingester would.
         owns_process: Whether nothing else runs in this process.
     """
     if job.endpoint or not sys.platform.startswith("linux") or read_server(store) is not None:
         yield None
         return
-    needs_it = job.url or job.ray or grading.rule or CHANGES & os.environ.keys()
+    needs_it = job.url or job.ray or has_rule or CHANGES & os.environ.keys()
     with opened_lock(runs_folder(store) / "idle-ingester.lock") as lock:
         if not _locked(lock, store) or read_server(store) is not None:
             lock.close()  # the next run need not wait for this one

@@ -22,9 +22,14 @@ from otel_lightning.learner.rollout_runner.attempts import (
     command,
     environment,
 )
-from otel_lightning.learner.rollout_runner.executors import ExecutorSettings
-from otel_lightning.learner.rollout_runner.output_files import tail
-from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended, Processes, Spec
+from otel_lightning.learner.rollout_runner.engine.executors import ExecutorSettings
+from otel_lightning.learner.rollout_runner.launcher.output_files import tail
+from otel_lightning.learner.rollout_runner.launcher.processes import (
+    INTERRUPTED,
+    Ended,
+    Processes,
+    Spec,
+)
 
 FILE, FLAGS = "{lightning-task-file}", "{lightning-flag-file}"
 """Texts in a command that become paths on the machine that runs it."""

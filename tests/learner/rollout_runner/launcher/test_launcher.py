@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.running import background, eventually
 
-from otel_lightning.learner.rollout_runner.processes import (
+from otel_lightning.learner.rollout_runner.launcher.processes import (
     Ended,
     LauncherDiedError,
     Processes,
@@ -147,7 +147,7 @@ def test_agent_and_grandchild_that_ignore_sigterm_are_killed(
 RUNNER = """
 import signal, sys
 from pathlib import Path
-from otel_lightning.learner.rollout_runner.processes import Processes, Spec
+from otel_lightning.learner.rollout_runner.launcher.processes import Processes, Spec
 folder, script = Path(sys.argv[1]), sys.argv[2]
 Processes(folder / "journal.jsonl").start(Spec("one", ["sh", "-c", script], folder, grace=0.2))
 signal.pause()

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from otel_lightning.collector.store.rows import Rows
 from otel_lightning.learner.rollout_runner.attempts import LOST, Attempt, about
 from otel_lightning.learner.rollout_runner.context import rows_of
-from otel_lightning.learner.rollout_runner.engine import AttemptHistory
-from otel_lightning.learner.rollout_runner.journal import RUNNER_KILLED, Journal, Started
+from otel_lightning.learner.rollout_runner.engine.engine import AttemptHistory
+from otel_lightning.learner.rollout_runner.launcher.journal import RUNNER_KILLED, Journal, Started
+from otel_lightning.learner.rollout_runner.launcher.processes import INTERRUPTED, Ended
 from otel_lightning.learner.rollout_runner.plan import Job, Planned
-from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended
 
 LOST_WITH_ITS_MACHINE = "its runner on another machine ended before it"
 """Reason of an attempt of which the store has calls and no machine tells the end."""

@@ -15,9 +15,9 @@ from otel_lightning.learner.rollout_runner.attempts import (
     command,
     environment,
 )
-from otel_lightning.learner.rollout_runner.journal import FOLDER_VARIABLE, Journal
+from otel_lightning.learner.rollout_runner.launcher.journal import FOLDER_VARIABLE, Journal
+from otel_lightning.learner.rollout_runner.launcher.processes import Ended, Processes, Spec
 from otel_lightning.learner.rollout_runner.plan import Job
-from otel_lightning.learner.rollout_runner.processes import Ended, Processes, Spec
 
 
 class Executor(Protocol):

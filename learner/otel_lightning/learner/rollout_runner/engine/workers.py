@@ -12,9 +12,9 @@ from typing import Any
 
 from otel_lightning.learner.rollout_runner.arms import flag_variables
 from otel_lightning.learner.rollout_runner.attempts import Attempt, about, agent_fields
-from otel_lightning.learner.rollout_runner.executors import ExecutorSettings
-from otel_lightning.learner.rollout_runner.journal import FOLDER_VARIABLE
-from otel_lightning.learner.rollout_runner.processes import Ended, Processes, Spec
+from otel_lightning.learner.rollout_runner.engine.executors import ExecutorSettings
+from otel_lightning.learner.rollout_runner.launcher.journal import FOLDER_VARIABLE
+from otel_lightning.learner.rollout_runner.launcher.processes import Ended, Processes, Spec
 
 SPARE_SECONDS = 5.0
 """Time beside two graces for the launcher to end all workers."""

@@ -22,12 +22,12 @@ from otel_lightning.learner.rollout_runner.attempts import (
     attempt_event,
     status_of,
 )
-from otel_lightning.learner.rollout_runner.executors import Executor
-from otel_lightning.learner.rollout_runner.journal import Journal, Started
-from otel_lightning.learner.rollout_runner.output_files import end_on_one_line, is_longer
+from otel_lightning.learner.rollout_runner.engine.executors import Executor
+from otel_lightning.learner.rollout_runner.ingester.receiver import Event, Receiver
+from otel_lightning.learner.rollout_runner.launcher.journal import Journal, Started
+from otel_lightning.learner.rollout_runner.launcher.output_files import end_on_one_line, is_longer
+from otel_lightning.learner.rollout_runner.launcher.processes import INTERRUPTED, Ended
 from otel_lightning.learner.rollout_runner.plan import Job, Planned
-from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended
-from otel_lightning.learner.rollout_runner.receiver import Event, Receiver
 from otel_lightning.learner.rollout_runner.report import in_words
 
 SEND_EVERY_SECONDS = 5.0

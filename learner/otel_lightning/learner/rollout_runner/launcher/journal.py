@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple
 from otel_lightning.collector.files.atomic import make_private
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.file_lock import locked_alone, opened_lock
-from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended
+from otel_lightning.learner.rollout_runner.launcher.processes import INTERRUPTED, Ended
 
 LOCK_SECONDS = 30.0
 """Longest wait for the launcher of a killed runner, which ends its agents first."""

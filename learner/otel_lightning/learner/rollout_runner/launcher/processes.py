@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.rollout_runner.output_files import end_on_one_line
+from otel_lightning.learner.rollout_runner.launcher.output_files import end_on_one_line
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 LOOK_SECONDS = 0.05

@@ -18,8 +18,9 @@ from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner import DataError
-from otel_lightning.learner.rollout_runner import Grading, Job, idle_ingester, run_agent
-from otel_lightning.learner.rollout_runner.receiver import Event, _request
+from otel_lightning.learner.rollout_runner import Grading, Job, run_agent
+from otel_lightning.learner.rollout_runner.ingester import idle_ingester
+from otel_lightning.learner.rollout_runner.ingester.receiver import Event, _request
 
 Tasks = Callable[..., Path]
 EXITS = Grading(by_exit_code=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from otel_lightning.learner.rollout_runner.launcher import Launcher, Running
+    from otel_lightning.learner.rollout_runner.launcher.launcher import Launcher, Running
 
 NONE_LEFT = "workers"
 """Name of the result that tells that no worker is left."""

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from otel_lightning.learner import DataError
-from otel_lightning.learner.rollout_runner.paired import Pair, _bound, compare
+from otel_lightning.learner.evaluate.paired import Pair, _bound, compare
 
 
 def rewards(values: "np.ndarray[tuple[int, int], np.dtype[np.float64]]") -> dict[Pair, float]:

@@ -16,9 +16,9 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from otel_lightning.collector.store import StoreError, read_server, server_file
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.rollout_runner.idle_ingester import Claim, IdleIngester
-from otel_lightning.learner.rollout_runner.ingester_users import users_of_ingester
-from otel_lightning.learner.rollout_runner.processes import (
+from otel_lightning.learner.rollout_runner.ingester.idle_ingester import Claim, IdleIngester
+from otel_lightning.learner.rollout_runner.ingester.ingester_users import users_of_ingester
+from otel_lightning.learner.rollout_runner.launcher.processes import (
     INHERITED,
     Processes,
     Spec,
