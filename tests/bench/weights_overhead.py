@@ -104,7 +104,7 @@ def _judge(way: str) -> Measured:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     from otel_lightning.learner.weights.examples import Example
-    from otel_lightning.learner.weights.likelihood import completion_logprobs
+    from otel_lightning.learner.weights.trainer.likelihood import completion_logprobs
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

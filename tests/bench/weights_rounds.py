@@ -19,8 +19,8 @@ from weights_cells import Cell, Cells
 from weights_controls import PROBLEM, SIZE, gained, learned, measured
 from weights_tables import HEATS, repeated_gain
 
-from otel_lightning.learner.weights.learning_rate import default_learning_rate
 from otel_lightning.learner.weights.settings import Training
+from otel_lightning.learner.weights.trainer.learning_rate import default_learning_rate
 
 
 def main() -> None:

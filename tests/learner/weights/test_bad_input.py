@@ -23,8 +23,8 @@ from support.running import LIMIT_S, background, eventually, finish
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights import settings
-from otel_lightning.learner.weights.checkpoints import last_checkpoint
-from otel_lightning.learner.weights.failures import explained
+from otel_lightning.learner.weights.trainer.checkpoints import last_checkpoint
+from otel_lightning.learner.weights.trainer.failures import explained
 
 if TYPE_CHECKING:
     from conftest import Traces

@@ -20,7 +20,7 @@ import json, resource
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from otel_lightning.learner.weights.examples import Example
-from otel_lightning.learner.weights.likelihood import token_logprobs
+from otel_lightning.learner.weights.trainer.likelihood import token_logprobs
 
 def example(length):
     tokens = tuple(range(10, 10 + length))

@@ -10,7 +10,7 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights import algorithms
 from otel_lightning.learner.weights.algorithms import ALGORITHMS, awr, dpo, grpo, kto, rft
 from otel_lightning.learner.weights.examples import Example
-from otel_lightning.learner.weights.pairs import preference_pairs
+from otel_lightning.learner.weights.preparation.pairs import preference_pairs
 
 train: Any = Late("otel_lightning.learner.weights.train")
 

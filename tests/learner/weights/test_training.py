@@ -265,8 +265,8 @@ def test_four_bits_have_the_same_gradient_before_and_after_judging(behavior_mode
     pytest.importorskip("bitsandbytes", reason="--four-bit needs bitsandbytes")
     import torch
 
-    from otel_lightning.learner.weights.load import load_model
     from otel_lightning.learner.weights.settings import Training
+    from otel_lightning.learner.weights.trainer.load import load_model
 
     model, _ = load_model(Training(behavior_model, lora=4, four_bit=True), reward=False)
     ids = torch.tensor([[3, 8, 9, 10, 1]])

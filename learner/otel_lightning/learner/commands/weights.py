@@ -23,7 +23,7 @@ from otel_lightning.learner.commands.common import (
 )
 from otel_lightning.learner.commands.values import Finite, FiniteNumber
 from otel_lightning.learner.weights.algorithms import ALGORITHMS
-from otel_lightning.learner.weights.distributed import is_main
+from otel_lightning.learner.weights.trainer.distributed import is_main
 
 if TYPE_CHECKING:
     from otel_lightning.learner.weights.train import Learned
@@ -258,7 +258,10 @@ def _folder(output: Path, agent: str | None, *, each: bool) -> Path:
 def _of_each(training: Any, folders: Mapping[str | None, Path]) -> dict[str | None, Any]:
     """Give the settings of each agent; with --resume of those that are not finished."""
     from otel_lightning.learner.errors import DataError
-    from otel_lightning.learner.weights.checkpoints import checkpoint_folder, last_checkpoint
+    from otel_lightning.learner.weights.trainer.checkpoints import (
+        checkpoint_folder,
+        last_checkpoint,
+    )
 
     finished = {name for name, folder in folders.items() if folder.exists()}
     if finished and (not training.resume or len(finished) == len(folders)):

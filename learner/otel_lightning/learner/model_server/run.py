@@ -12,7 +12,7 @@ from transformers.utils import logging
 from otel_lightning.collector.files.atomic import replaced
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.model_server.app import ServedModel, Serving, make_app
-from otel_lightning.learner.weights.load import (
+from otel_lightning.learner.weights.trainer.load import (
     holds_adapter,
     load_tokenizer,
     read_adapter,

@@ -1,5 +1,6 @@
 """`lightning-learn weights`: fine-tune a model offline with TRL.
 
-Begin in `learn.py`, from the store to the verdict; `train.py` trains with one of `algorithms/`, and
-`held_out.py` is the gate.
+Begin in `learn.py`, from the store to the verdict. `train.py` prepares the rows (`preparation/`),
+trains with one of `algorithms/` on what `trainer/` has, and asks the gate (`gate/`). `ship.py`
+promotes the model.
 """

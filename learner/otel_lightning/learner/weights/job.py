@@ -26,12 +26,11 @@ from transformers import (
 
 from otel_lightning.collector.terminal.progress import Progress
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.weights.algorithms import Row
-from otel_lightning.learner.weights.checkpoints import last_checkpoint
-from otel_lightning.learner.weights.distributed import shared, world_size
-from otel_lightning.learner.weights.load import precision
-from otel_lightning.learner.weights.settings import Training
-from otel_lightning.learner.weights.trl_overrides import in_row_order
+from otel_lightning.learner.weights.settings import Row, Training
+from otel_lightning.learner.weights.trainer.checkpoints import last_checkpoint
+from otel_lightning.learner.weights.trainer.distributed import shared, world_size
+from otel_lightning.learner.weights.trainer.load import precision
+from otel_lightning.learner.weights.trainer.trl_overrides import in_row_order
 
 EPOCHS, LEAST_STEPS = 3.0, 60
 """How long is trained where neither --epochs nor --steps says."""

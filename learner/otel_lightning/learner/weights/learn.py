@@ -21,16 +21,16 @@ from otel_lightning.learner.model_folder import fingerprint as files_fingerprint
 from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in, to_json
 from otel_lightning.learner.weights.card import Card, model_card
-from otel_lightning.learner.weights.checkpoints import (
+from otel_lightning.learner.weights.curve import Curve
+from otel_lightning.learner.weights.settings import Training
+from otel_lightning.learner.weights.ship import GATE_FILE
+from otel_lightning.learner.weights.trainer.checkpoints import (
     checkpoint_folder,
     prepare,
     remove_incomplete,
 )
-from otel_lightning.learner.weights.curve import Curve
-from otel_lightning.learner.weights.distributed import is_main, shared
-from otel_lightning.learner.weights.failures import explained
-from otel_lightning.learner.weights.settings import Training
-from otel_lightning.learner.weights.ship import GATE_FILE
+from otel_lightning.learner.weights.trainer.distributed import is_main, shared
+from otel_lightning.learner.weights.trainer.failures import explained
 
 if TYPE_CHECKING:
     from otel_lightning.learner.weights.train import Learned

@@ -10,6 +10,9 @@ from typing import Any
 
 from otel_lightning.learner.errors import DataError
 
+Row = dict[str, Any]
+"""One training row, with the columns that the algorithm's trainer reads."""
+
 OURS = frozenset({"output_dir", "max_steps", "num_train_epochs", "seed", "data_seed"})
 """TRL arguments that only our own options set."""
 
@@ -20,7 +23,7 @@ class Training:
 
     model: Path
     learning_rate: float | None = None
-    """Highest learning rate; None for the default of `learning_rate.py`."""
+    """Highest learning rate; None for the default of `trainer/learning_rate.py`."""
     epochs: float | None = None
     steps: int | None = None
     """Optimizer steps; without steps and epochs, 3 epochs but at least 60 steps."""

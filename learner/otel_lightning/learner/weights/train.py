@@ -18,19 +18,9 @@ from otel_lightning.learner.evaluate.reward_range import reward_range
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
 from otel_lightning.learner.weights import algorithms
 from otel_lightning.learner.weights.algorithms import Algorithm, Row
-from otel_lightning.learner.weights.baseline import baseline_warning, with_baseline
-from otel_lightning.learner.weights.behavior import with_behavior
-from otel_lightning.learner.weights.checks import (
-    check_rewards,
-    check_template,
-    check_tokens,
-    sources,
-    warnings,
-)
-from otel_lightning.learner.weights.distributed import world_size
 from otel_lightning.learner.weights.examples import Example, Tokenized, tokenize
-from otel_lightning.learner.weights.expected_reward import rollouts_of
-from otel_lightning.learner.weights.held_out import (
+from otel_lightning.learner.weights.gate.expected_reward import rollouts_of
+from otel_lightning.learner.weights.gate.held_out import (
     Likelihoods,
     default_demands,
     divergence,
@@ -41,15 +31,25 @@ from otel_lightning.learner.weights.held_out import (
     usable,
     weight_quantiles,
 )
+from otel_lightning.learner.weights.gate.scores import judge_scores
 from otel_lightning.learner.weights.job import Job, Record, quiet
-from otel_lightning.learner.weights.learning_rate import (
+from otel_lightning.learner.weights.preparation.baseline import baseline_warning, with_baseline
+from otel_lightning.learner.weights.preparation.behavior import with_behavior
+from otel_lightning.learner.weights.preparation.checks import (
+    check_rewards,
+    check_template,
+    check_tokens,
+    sources,
+    warnings,
+)
+from otel_lightning.learner.weights.settings import Training, algorithm_settings
+from otel_lightning.learner.weights.trainer.distributed import world_size
+from otel_lightning.learner.weights.trainer.learning_rate import (
     default_learning_rate,
     find_learning_rate,
 )
-from otel_lightning.learner.weights.likelihood import completion_logprobs
-from otel_lightning.learner.weights.load import Loaded, load_model
-from otel_lightning.learner.weights.scores import judge_scores
-from otel_lightning.learner.weights.settings import Training, algorithm_settings
+from otel_lightning.learner.weights.trainer.likelihood import completion_logprobs
+from otel_lightning.learner.weights.trainer.load import Loaded, load_model
 
 if TYPE_CHECKING:
     from otel_lightning.learner.evaluate.gate import Verdict

@@ -14,9 +14,13 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from otel_lightning.learner.weights.settings import Row
+
 if TYPE_CHECKING:
     from otel_lightning.learner.weights.examples import Example
     from otel_lightning.learner.weights.job import Job
+
+__all__ = ["ALGORITHMS", "Algorithm", "Row", "load", "needs_behavior", "scores_text"]
 
 ALGORITHMS = {
     "rft": "Fine-tune on the completions that earned a reward (reward-filtered SFT).",
@@ -26,9 +30,6 @@ ALGORITHMS = {
     "grpo": "Policy gradient with clipped importance ratios, on logged tokens and logprobs.",
     "reward-model": "Train a model that scores completions, for judging and evaluation.",
 }
-
-Row = dict[str, Any]
-"""One training row, with the columns that the algorithm's trainer reads."""
 
 
 class Algorithm(Protocol):

@@ -61,7 +61,10 @@ def learn(job: "Job", train: list[Row], validation: list[Row], settings: Setting
     """Fine-tune by TRL's SFTTrainer with a weight for each row."""
     from trl import SFTConfig
 
-    from otel_lightning.learner.weights.trl_overrides import WeightedCollator, WeightedSFTTrainer
+    from otel_lightning.learner.weights.trainer.trl_overrides import (
+        WeightedCollator,
+        WeightedSFTTrainer,
+    )
 
     arguments = SFTConfig(**job.arguments({"max_length": None}))
     collator = WeightedCollator(pad_token_id=job.pad_token)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from otel_lightning.learner.weights.algorithms import Row
-from otel_lightning.learner.weights.pairs import required_pairs
+from otel_lightning.learner.weights.preparation.pairs import required_pairs
 
 if TYPE_CHECKING:
     from otel_lightning.learner.weights.examples import Example
@@ -60,7 +60,7 @@ def learn(job: "Job", train: list[Row], validation: list[Row], settings: Setting
     """Fine-tune by TRL's DPOTrainer on token ids."""
     from trl import DPOConfig
 
-    from otel_lightning.learner.weights.trl_overrides import TokenizedDPOTrainer
+    from otel_lightning.learner.weights.trainer.trl_overrides import TokenizedDPOTrainer
 
     preference = "sigmoid_norm" if settings.normalize else "sigmoid"
     losses = [preference, "sft"] if settings.sft > 0 else [preference]

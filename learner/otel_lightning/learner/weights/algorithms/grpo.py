@@ -74,7 +74,10 @@ def learn(job: "Job", train: list[Row], validation: list[Row], settings: Setting
     """Fine-tune by TRL's GRPOTrainer, fed with the log instead of new generations."""
     from trl import GRPOConfig
 
-    from otel_lightning.learner.weights.trl_overrides import OfflineGRPOTrainer, offline_grpo
+    from otel_lightning.learner.weights.trainer.trl_overrides import (
+        OfflineGRPOTrainer,
+        offline_grpo,
+    )
 
     own = {
         "epsilon": settings.epsilon,

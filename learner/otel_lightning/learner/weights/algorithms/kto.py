@@ -70,7 +70,7 @@ def learn(job: "Job", train: list[Row], validation: list[Row], settings: Setting
     """Fine-tune by TRL's KTOTrainer on token ids, with both labels of equal total weight."""
     from trl import KTOConfig
 
-    from otel_lightning.learner.weights.trl_overrides import TokenizedKTOTrainer
+    from otel_lightning.learner.weights.trainer.trl_overrides import TokenizedKTOTrainer
 
     good = sum(row["label"] for row in train)
     bad = len(train) - good

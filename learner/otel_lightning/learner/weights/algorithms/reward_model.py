@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from otel_lightning.learner.weights.algorithms import Row
-from otel_lightning.learner.weights.pairs import required_pairs
+from otel_lightning.learner.weights.preparation.pairs import required_pairs
 
 if TYPE_CHECKING:
     from otel_lightning.learner.weights.examples import Example

@@ -6,7 +6,7 @@ import pytest
 
 from otel_lightning.learner.evaluate.gate import Verdict
 from otel_lightning.learner.weights.examples import Example
-from otel_lightning.learner.weights.held_out import (
+from otel_lightning.learner.weights.gate.held_out import (
     Likelihoods,
     divergence,
     judge_weights,

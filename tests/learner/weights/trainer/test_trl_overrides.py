@@ -13,8 +13,8 @@ from otel_lightning.learner.weights.examples import Example
 torch: Any = Late("torch")
 transformers: Any = Late("transformers")
 trl: Any = Late("trl")
-likelihood: Any = Late("otel_lightning.learner.weights.likelihood")
-overrides: Any = Late("otel_lightning.learner.weights.trl_overrides")
+likelihood: Any = Late("otel_lightning.learner.weights.trainer.likelihood")
+overrides: Any = Late("otel_lightning.learner.weights.trainer.trl_overrides")
 
 OVERRIDDEN = {
     "WeightedSFTTrainer": ["_set_signature_columns_if_needed", "compute_loss"],
@@ -145,7 +145,7 @@ def test_logits_in_memory_and_in_tiles_give_the_same_logprobs(
     most = logits_bytes(model, batch)
     found = []
     for bound in (most, most - 1):
-        monkeypatch.setattr("otel_lightning.learner.weights.likelihood.LOGITS_BYTES", bound)
+        monkeypatch.setattr("otel_lightning.learner.weights.trainer.likelihood.LOGITS_BYTES", bound)
         found.append(likelihood.token_logprobs(model, batch, len(batch), "Test"))
     assert ["fused_lm_head" in one for one in passes] == [False, True]
     assert passes[0]["logits_to_keep"] < max(e.length for e in batch)

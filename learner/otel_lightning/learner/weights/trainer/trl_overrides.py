@@ -2,8 +2,8 @@
 
 TRL's trainers tokenize messages and generate completions. Logged transitions are tokens already,
 so the classes here skip both and leave losses, clipping, PEFT and distribution to TRL. They
-override methods that TRL may change in any release: `tests/learner/weights/test_trl_overrides.py`
-fails if it does, and pyproject.toml caps TRL.
+override methods that TRL may change in any release:
+`tests/learner/weights/trainer/test_trl_overrides.py` fails if it does, and pyproject.toml caps TRL.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from trl import (
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 from trl.trainer.utils import add_fused_lm_head, pad
 
-from otel_lightning.learner.weights.row_order import RowOrder
+from otel_lightning.learner.weights.trainer.row_order import RowOrder
 
 
 def row_order(trainer: Any, dataset: Any = None, repeat: int = 1) -> RowOrder:

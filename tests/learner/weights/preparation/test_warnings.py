@@ -6,7 +6,7 @@ from support.late import Late
 
 from otel_lightning.learner.weights.examples import TOO_LONG, Example, Tokenized
 
-checks: Any = Late("otel_lightning.learner.weights.checks")
+checks: Any = Late("otel_lightning.learner.weights.preparation.checks")
 
 
 def example(task: str, advantage: float, **columns: Any) -> Example:

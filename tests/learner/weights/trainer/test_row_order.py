@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.late import Late
 
-weights: Any = Late("otel_lightning.learner.weights.row_order")  # which imports torch
+weights: Any = Late("otel_lightning.learner.weights.trainer.row_order")  # which imports torch
 
 
 def epochs(order: Any, count: int) -> list[list[int]]:

@@ -1,7 +1,7 @@
 import pytest
 
-from otel_lightning.learner.weights.baseline import baseline_warning, with_baseline
 from otel_lightning.learner.weights.examples import Example
+from otel_lightning.learner.weights.preparation.baseline import baseline_warning, with_baseline
 
 
 def examples(*rewards: float, split: str = "train", credit: float = 0.0) -> list[Example]:

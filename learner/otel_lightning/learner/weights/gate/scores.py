@@ -8,7 +8,7 @@ from otel_lightning.learner.evaluate.gate import MINIMUM_TASKS, Verdict
 from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 from otel_lightning.learner.weights.examples import Example
 from otel_lightning.learner.weights.job import Job
-from otel_lightning.learner.weights.pairs import preference_pairs
+from otel_lightning.learner.weights.preparation.pairs import preference_pairs
 
 CHANCE = 0.5
 PAIRS_PER_STATE = 4

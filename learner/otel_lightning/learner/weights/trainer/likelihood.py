@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from otel_lightning.collector.terminal.progress import Progress
-from otel_lightning.learner.weights.distributed import gathered, state, world_size
 from otel_lightning.learner.weights.examples import MASKED, Example
-from otel_lightning.learner.weights.trl_overrides import scoring
+from otel_lightning.learner.weights.trainer.distributed import gathered, state, world_size
+from otel_lightning.learner.weights.trainer.trl_overrides import scoring
 
 Floats = NDArray[np.float64]
 

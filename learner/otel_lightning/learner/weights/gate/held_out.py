@@ -17,7 +17,7 @@ from otel_lightning.learner.evaluate.gate import (
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 from otel_lightning.learner.weights.examples import Example
-from otel_lightning.learner.weights.expected_reward import expected_rewards, rollouts_of
+from otel_lightning.learner.weights.gate.expected_reward import expected_rewards, rollouts_of
 
 Floats = NDArray[np.float64]
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.weights.checkpoints import last_checkpoint
+from otel_lightning.learner.weights.trainer.checkpoints import last_checkpoint
 
 if TYPE_CHECKING:
     from otel_lightning.learner.weights.settings import Training

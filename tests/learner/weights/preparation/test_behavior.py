@@ -11,8 +11,8 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights.examples import NO_LOGPROB, Example, Tokenized
 
 transformers: Any = Late("transformers")
-behavior: Any = Late("otel_lightning.learner.weights.behavior")
-likelihood: Any = Late("otel_lightning.learner.weights.likelihood")
+behavior: Any = Late("otel_lightning.learner.weights.preparation.behavior")
+likelihood: Any = Late("otel_lightning.learner.weights.trainer.likelihood")
 
 LOGGED = (math.log(0.5), math.log(0.25))
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights.examples import NO_LOGPROB, Example, Tokenized
-from otel_lightning.learner.weights.likelihood import token_logprobs
+from otel_lightning.learner.weights.trainer.likelihood import token_logprobs
 
 
 class Behavior(NamedTuple):

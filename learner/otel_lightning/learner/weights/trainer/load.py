@@ -17,9 +17,9 @@ from transformers import (
 )
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.weights.distributed import state
-from otel_lightning.learner.weights.failures import is_out_of_memory
 from otel_lightning.learner.weights.settings import Training
+from otel_lightning.learner.weights.trainer.distributed import state
+from otel_lightning.learner.weights.trainer.failures import is_out_of_memory
 
 ALPHA = 32
 """LoRA's scale, at which the best learning rate hardly depends on the rank.

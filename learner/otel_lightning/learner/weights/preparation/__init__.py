@@ -1,0 +1,1 @@
+"""Prepare the transitions in tokens for an algorithm: checks, baselines, logprobs, pairs."""
