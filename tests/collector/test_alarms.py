@@ -123,7 +123,7 @@ def test_an_alarm_is_logged_once_and_refuses_only_when_it_lasts(
 ) -> None:
     now = 1_000.0
     file = alarms_file(tmp_path / "t.duckdb")
-    alarms = Alarms(file, refuse_after=60, clock=lambda: now)
+    alarms = Alarms(file, refuse_after=60, clock=lambda: now, steady=lambda: now)
     alarms.sound("storing", "the disk is full")
     now += 59
     alarms.sound("storing", "the disk is still full")
@@ -136,6 +136,16 @@ def test_an_alarm_is_logged_once_and_refuses_only_when_it_lasts(
     alarms.clear("storing")
     alarms.clear("storing")
     assert (alarms.refusal(), file.exists(), len(caplog.records)) == (None, False, 2)
+
+
+def test_a_clock_that_is_set_back_puts_off_no_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    wall, steady = 10_000.0, 0.0
+    alarms = Alarms(refuse_after=60, clock=lambda: wall, steady=lambda: steady)
+    alarms.sound("storing", "the disk is full")
+    wall, steady = 5_000.0, 60.0
+    assert str(alarms.refusal()).endswith("For 60 seconds: the disk is full")
+    alarms.clear("storing")
+    assert "over after 60 seconds" in caplog.text
 
 
 def test_alarms_of_a_former_process_are_gone_when_the_next_one_starts(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ class Alarms:
         file: Path | None = None,
         refuse_after: float = REFUSE_AFTER_SECONDS,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start without alarms.
 
@@ -70,8 +71,11 @@ class Alarms:
             file: File in which other processes read the alarms; None writes no file.
             refuse_after: Seconds that an alarm lasts before new requests are refused.
             clock: Returns Unix seconds.
+            steady: Returns seconds of a clock that nobody can set: the duration of an alarm.
         """
         self._file, self._refuse_after, self._clock = file, refuse_after, clock
+        self._steady = steady
+        self._began: dict[str, float] = {}
         self._lock = threading.Lock()
         self._raised: dict[str, Alarm] = {}
         self._has_warned = False  # that the file cannot be written
@@ -83,6 +87,7 @@ class Alarms:
         with self._lock:
             former = self._raised.get(name)
             since = former.since if former else self._clock()
+            self._began.setdefault(name, self._steady())
             self._raised[name] = Alarm(name, reason, since)
             if not former:
                 logger.error("Alarm '%s': %s (%s)", name, KINDS[name], reason)
@@ -97,7 +102,7 @@ class Alarms:
             ended = self._raised.pop(name, None)
             if ended is None:  # another thread has just cleared it
                 return
-            lasted = self._clock() - ended.since
+            lasted = self._steady() - self._began.pop(name)
             logger.warning("Alarm '%s' is over after %.0f seconds.", name, lasted)
             self._write()
 
@@ -105,7 +110,7 @@ class Alarms:
         """Leave in the file, at an orderly stop, only the alarms that are true without us."""
         with self._lock:
             for name in OF_THE_PROCESS & self._raised.keys():
-                del self._raised[name]
+                del self._raised[name], self._began[name]
             self._write()
 
     def is_raised(self, name: str) -> bool:
@@ -122,9 +127,10 @@ class Alarms:
         if not self._raised:  # runs for each request, so without the lock
             return None
         for alarm in self.raised():
-            if alarm.name in HARMLESS:
+            began = self._began.get(alarm.name)
+            if began is None or alarm.name in HARMLESS:  # another thread has just cleared it
                 continue
-            lasted = self._clock() - alarm.since
+            lasted = self._steady() - began
             if lasted >= self._refuse_after:
                 return f"{KINDS[alarm.name]} For {lasted:.0f} seconds: {alarm.reason}"
         return None

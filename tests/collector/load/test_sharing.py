@@ -193,6 +193,31 @@ def test_a_long_wait_to_be_derived_is_an_alarm_that_check_and_senders_hear(tmp_p
         assert all(finding.well for finding in check(store, path))
 
 
+def test_what_waits_is_no_younger_when_the_clock_is_set_back(tmp_path: Path) -> None:
+    alarms, ahead = Alarms(), 3600 * SECOND_NS
+    with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
+        lag = lag_of(spool, seconds=100, alarms=alarms)
+        lag._started_ns += ahead  # the clock was an hour ahead until now
+        received_ns = time.time_ns() - 40 * SECOND_NS + ahead
+        assert round(lag.age(received_ns)) == 40
+        lag.note(store, (), received_ns)
+        assert names(alarms) == ["lagging"]
+        assert "more than --max-lag" in str(lag.refusal())
+        lag.note(store, (), None)
+        _store_at(store, tmp_path, received_ns)
+        lag.note(store, (), None)
+        assert names(alarms) == ["lagging"]
+        assert round(lag.derive_seconds()) == 40
+
+
+def test_what_a_former_process_left_under_a_clock_that_was_ahead_lags_from_the_start(
+    tmp_path: Path,
+) -> None:
+    with spooled(tmp_path) as spool:
+        lag = lag_of(spool, seconds=25, alarms=Alarms())
+        assert round(lag.age(time.time_ns() + 3600 * SECOND_NS)) == 25
+
+
 def test_what_a_former_process_left_lags_from_the_start_of_this_one(tmp_path: Path) -> None:
     alarms = Alarms()
     with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:

@@ -110,9 +110,16 @@ def _backlog(store: Store, path: Path) -> Finding:
     if not store.server or not unstored:
         return Finding("spool backlog", number_of(unstored, "byte"), unstored == 0)
     received_ns = oldest_waiting(store, path)
-    seconds = (time.time_ns() - received_ns) / 1e9 if received_ns else 0.0
-    told = f"{number_of(unstored, 'byte')}, the oldest received {seconds:.0f} seconds ago"
+    told = f"{number_of(unstored, 'byte')}, {_oldest(received_ns)}"
     return Finding("spool backlog", told)
+
+
+def _oldest(received_ns: int | None) -> str:
+    """Tell when the oldest request that waits was received, in Unix nanoseconds; None is now."""
+    seconds = (time.time_ns() - received_ns) / 1e9 if received_ns else 0.0
+    if seconds < -1:  # how long it waits, only the process that received it knows
+        return "the oldest received before the clock was set back"
+    return f"the oldest received {max(seconds, 0):.0f} seconds ago"
 
 
 def _derive_backlog(store: Store, *, is_late: bool) -> Finding:
@@ -126,9 +133,7 @@ def _derive_backlog(store: Store, *, is_late: bool) -> Finding:
     if stale.oldest_ns is None:
         told = "traces that an upgrade, --rebuild or --no-derive left" if stale.has_undated else ""
         return Finding("not derived", told or "nothing waits", well=True)
-    seconds = (time.time_ns() - stale.oldest_ns) / 1e9
-    told = f"the oldest received {seconds:.0f} seconds ago"
-    return Finding("not derived", told, not is_late)
+    return Finding("not derived", _oldest(stale.oldest_ns), not is_late)
 
 
 def _repeated(store: Store) -> Finding:

@@ -42,7 +42,22 @@ class Lag:
 
     def derive_seconds(self) -> float:
         """Return the age in seconds of the oldest stored request with rows to derive."""
-        return _age(self._oldest_ns)
+        return self.age(self._oldest_ns)
+
+    def age(self, received_ns: int | None) -> float:
+        """Return how many seconds ago a request was received; 0 for none.
+
+        Args:
+            received_ns: When it was received by the clock of that moment, Unix nanoseconds.
+        """
+        if received_ns is None:
+            return 0.0
+        now_ns, since_ns = time.time_ns(), self._since_ns()
+        if received_ns > now_ns:  # the clock was set back since then
+            received_ns -= self._started_ns - since_ns
+        if received_ns > now_ns:  # before this process began, which knows no more than that
+            received_ns = since_ns
+        return (now_ns - received_ns) / 1e9
 
     @property
     def has_more(self) -> bool:
@@ -109,8 +124,8 @@ class Lag:
         since_ns = self._since_ns()
         is_own = unstored_ns is not None and unstored_ns >= since_ns
         self._unstored_ns = unstored_ns if is_own else None
-        lag = max(_age(self._late_from_ns), _age(_latest(unstored_ns, since_ns)))
-        put_off = _age(self._put_off_ns)
+        lag = max(self.age(self._late_from_ns), self.age(_latest(unstored_ns, since_ns)))
+        put_off = self.age(self._put_off_ns)
         # Two thresholds (hysteresis), so that a lag near the limit does not fill the log.
         share = 0.5 if self._alarms.is_raised(LAGGING) else 1.0
         if put_off > share * max(LONGEST_PUT_OFF_SECONDS, self._max_lag):
@@ -130,7 +145,7 @@ class Lag:
 
     def _own_seconds(self) -> float:
         """Return the age in seconds of this process's oldest request with anything left to do."""
-        return max(_age(self._new_ns), _age(self._unstored_ns))
+        return max(self.age(self._new_ns), self.age(self._unstored_ns))
 
     def _unstored(self) -> int:
         return max(self._spool.backlog() - self._inherited, 0)
@@ -138,7 +153,3 @@ class Lag:
 
 def _latest(at_ns: int | None, since_ns: int) -> int | None:
     return None if at_ns is None else max(at_ns, since_ns)
-
-
-def _age(since_ns: int | None) -> float:
-    return 0.0 if since_ns is None else max(time.time_ns() - since_ns, 0) / 1e9

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from otel_lightning.collector.spool.folder import backlog, spool_folder
-from otel_lightning.collector.spool.format import Position, scan, segments_of
+from otel_lightning.collector.spool.format import Position, scan, segment_size, segments_of
 from otel_lightning.collector.spool.identity import has_id
 from otel_lightning.collector.store.errors import StoreError
 from otel_lightning.collector.store.rows import Rows
@@ -22,6 +22,8 @@ LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.1, 0.5
 STALL_SECONDS = 300.0
 """Longest wait for an ingester that makes no progress."""
 SAY_AFTER_SECONDS = 10.0
+NOTHING = Position(0, 0)
+"""The end of a spool without a request."""
 
 
 def spool_position(store: Rows) -> Position:
@@ -73,10 +75,21 @@ def wait_until_stored(store: Rows, path: Path, seconds: float = STALL_SECONDS) -
     Raises:
         StoreError: If nothing is stored for that time.
     """
-    now = time.time_ns()
+    folder = spool_folder(path)
+    # Not until a time: the clock may be set back, and then what waits seems to come later than now.
+    end = _end(folder)
     progress = ProgressWait(path, seconds, "to store what it has received")
-    while (oldest := oldest_waiting(store, path)) is not None and oldest <= now:
-        progress.wait(oldest)
+    # The end now is earlier if a write failed that was in progress before.
+    while (position := spool_position(store)) < min(end, _end(folder)):
+        progress.wait(position)
+
+
+def _end(folder: Path) -> Position:
+    """Return the end of a spool, which a process may be writing to."""
+    segments = segments_of(folder)
+    with suppress(FileNotFoundError):  # the loader has just stored all of it, and deleted it
+        return Position(segments[-1], segment_size(folder, segments[-1])) if segments else NOTHING
+    return NOTHING
 
 
 def wait_until_derived(store: Rows, path: Path, seconds: float = STALL_SECONDS) -> None:

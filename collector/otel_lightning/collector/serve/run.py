@@ -298,7 +298,7 @@ def _gauges(spool: Spool, loader: Loader, supervisor: Supervisor) -> dict[str, f
     except OSError:  # alarms tell it; without the others of these numbers nobody would see them
         unstored = math.nan
     else:
-        unstored = 0.0 if oldest is None else max(time.time_ns() - oldest, 0) / 1e9
+        unstored = loader.lag.age(oldest)
     underived = loader.lag.derive_seconds()
     return {
         "spool_backlog_bytes": spool.backlog(),
