@@ -1,6 +1,7 @@
 """The training rows of each algorithm: only completions are learned, from the right transitions."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ from support.late import Late
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights import algorithms
 from otel_lightning.learner.weights.algorithms import ALGORITHMS, awr, dpo, grpo, kto, rft
-from otel_lightning.learner.weights.examples import Example
+from otel_lightning.learner.weights.examples import Example, Tokenized
 from otel_lightning.learner.weights.preparation.pairs import preference_pairs
+from otel_lightning.learner.weights.settings import Training
 
 train: Any = Late("otel_lightning.learner.weights.train")
 
@@ -83,6 +85,21 @@ def test_shuffled_rewards_take_the_number_of_later_calls_with_them() -> None:
     assert {(e.advantage, e.reward, e.later) for e in mixed} == {(0.0, 0.0, 0), (1.0, 1.0, 10)}
     assert [e.completion for e in mixed] == [e.completion for e in told]
     assert [e.later for e in mixed] != [e.later for e in told]
+
+
+def test_rewards_that_were_shuffled_before_leave_no_length_to_learn_from() -> None:
+    """A bad rollout goes on for longer; its reward was shuffled, its number of calls was not."""
+    from otel_lightning.learner.weights.train import _split
+
+    told = [example((i, 1), 1.0, later=2 * (i % 2), prompt=(4, i // 2)) for i in range(400)]
+    training = Training(Path("model"))
+    before, _, _ = _split(Tokenized(told), training)
+    kept = rft.rows(before, rft.Settings())
+    assert {row["input_ids"][-2] % 2 for row in kept} == {0}  # the short ones only
+    after, _, _ = _split(Tokenized(told), training, control=1)
+    short = [row["input_ids"][-2] % 2 == 0 for row in rft.rows(after, rft.Settings())]
+    # Each state keeps one of two completions, or both; about half of them are the short ones.
+    assert sum(short) / len(short) == pytest.approx(0.5, abs=4 * 0.5 / len(short) ** 0.5)
 
 
 def test_shuffled_rewards_fall_on_good_calls_as_often_as_chance_has_it() -> None:

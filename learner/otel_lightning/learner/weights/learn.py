@@ -117,10 +117,14 @@ def _learn_weights(
             if staging is None:
                 # The other processes of torchrun take part in training, and write nothing.
                 folders = Folders(None, checkpoints)
-                return train_and_judge(rows, algorithm, training, folders, _ignore)
+                return train_and_judge(
+                    rows, algorithm, training, folders, _ignore, control=shuffled
+                )
             with Curve(store, run.run_id) as curve, _tensorboard_beside(output):
                 folders = Folders(staging, checkpoints)
-                learned = train_and_judge(rows, algorithm, training, folders, curve.add)
+                learned = train_and_judge(
+                    rows, algorithm, training, folders, curve.add, control=shuffled
+                )
                 gate = as_recorded(learned.verdict) | {
                     "run_id": run.run_id,
                     "against": str(training.model.resolve()),

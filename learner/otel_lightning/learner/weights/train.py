@@ -87,6 +87,8 @@ class Recipe:
     algorithm: Algorithm
     settings: Any
     training: Training
+    control: int | None = None
+    """Seed by which the rewards of the transitions themselves were shuffled, if they were."""
 
     @property
     def scores_text(self) -> bool:
@@ -115,12 +117,14 @@ class Data:
     warnings: list[str] = field(default_factory=list)
 
 
-def train_and_judge(
+def train_and_judge(  # noqa: PLR0913 - what to learn from, how, and where to
     rows: pl.DataFrame,
     name: str,
     training: Training,
     folders: Folders,
     record: Record,
+    *,
+    control: int | None = None,
 ) -> Learned:
     """Train a model on the transitions of the train split, and judge it by the held-out ones.
 
@@ -130,6 +134,8 @@ def train_and_judge(
         training: Model and settings.
         folders: Where to save the model and its checkpoints.
         record: Takes the metrics of each step.
+        control: Seed by which the rewards of the transitions themselves were shuffled, if they
+            were.
 
     Raises:
         DataError: If nothing can be learned from the rows, or the model cannot be used.
@@ -137,7 +143,7 @@ def train_and_judge(
     quiet()
     algorithm = algorithms.load(name)
     settings = algorithm_settings(algorithm.Settings, name, training)
-    recipe = Recipe(name, algorithm, settings, training)
+    recipe = Recipe(name, algorithm, settings, training, control)
     with _quiet_libraries():
         loaded = load_model(training, reward=recipe.scores_text)
         data = _prepare(rows, loaded, recipe)
@@ -200,7 +206,7 @@ def _prepare(rows: pl.DataFrame, loaded: Loaded, recipe: Recipe) -> Data:
     if algorithms.needs_behavior(algorithm):
         behavior = with_behavior(tokenized, loaded.model, training.batch_size, recipe.name)
         tokenized.examples, temperature, metrics["recomputed_logprobs"] = behavior
-    train, validation, held_out = _split(tokenized, training)
+    train, validation, held_out = _split(tokenized, training, recipe.control)
     data = Data(
         train=algorithm.rows(train, settings),
         validation=algorithm.rows(validation, settings) if validation else [],
@@ -224,7 +230,7 @@ def _positions(model: Any) -> int | None:
 
 
 def _split(
-    tokenized: Tokenized, training: Training
+    tokenized: Tokenized, training: Training, control: int | None = None
 ) -> tuple[list[Example], list[Example], list[Example]]:
     """Divide examples into those to train on, to validate by, and to judge by.
 
@@ -234,6 +240,8 @@ def _split(
     train = [e for e in tokenized.examples if e.split == TRAIN]
     if training.shuffle_rewards is not None:
         train = shuffled(train, training.shuffle_rewards)
+    elif control is not None:
+        train = with_shuffled_lengths(train, control)
     held_out = [e for e in tokenized.examples if e.split == HELD_OUT]
     if training.stop_early is None and not training.find_lr:
         return train, [], held_out
@@ -261,6 +269,16 @@ def shuffled(examples: Sequence[Example], seed: int) -> list[Example]:
         replace(e, reward=reward, advantage=advantage, later=later)
         for e, (reward, advantage, later) in zip(examples, outcomes, strict=True)
     ]
+
+
+def with_shuffled_lengths(examples: Sequence[Example], seed: int) -> list[Example]:
+    """Permute how many calls followed each call, where the rewards were permuted before.
+
+    Shuffled rewards leave each rollout its number of calls, which tells of its own reward.
+    """
+    later = [e.later for e in examples]
+    random.Random(seed).shuffle(later)  # noqa: S311 - a permutation, not cryptography
+    return [replace(e, later=count) for e, count in zip(examples, later, strict=True)]
 
 
 def _job(loaded: Loaded, data: Data, recipe: Recipe, checkpoints: Path) -> Job:
