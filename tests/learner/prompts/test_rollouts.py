@@ -5,13 +5,28 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pytest
+
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.prompts.rollouts import Window, read_rollouts
+from otel_lightning.learner.prompts.ruled_out import ruled_out
 
 if TYPE_CHECKING:
     from conftest import Traces
 
 BEGAN = datetime(2026, 11, 1)  # noqa: DTZ001 - the store's UTC has no zone
+
+
+@pytest.mark.parametrize("reward", [0.0, 0.5])
+def test_equal_rewards_rule_no_variant_out(traces: "Traces", reward: float) -> None:
+    for i in range(40):
+        traces.call(f"r{i}")
+        traces.arm(f"r{i}", ("careful", "careful-1a2b")[i % 2], 0.5)
+        traces.task(f"r{i}", f"t{i}")
+        traces.reward(f"r{i}", reward)
+    with open_store(traces.store()) as store:
+        rollouts = read_rollouts(store, Window("support-prompt"))
+    assert ruled_out(rollouts, {"careful-1a2b": "careful"}) == set()
 
 
 def test_shuffle_of_a_seed_does_not_depend_on_which_rollout_began_first(

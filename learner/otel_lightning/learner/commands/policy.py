@@ -152,7 +152,8 @@ def report(learned: "Learned") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"Learned from {number_of(learned.learned_from, 'rollout')}")
+    learned_from = f"Learned from {number_of(learned.learned_from, 'rollout')}"
+    table = Table(title=f"{learned_from}; the columns count the held-out ones too")
     table.add_column("arm", overflow="fold")
     for column in ("tried", "mean reward", "95 % interval", "share before", "after"):
         table.add_column(column, justify="right")

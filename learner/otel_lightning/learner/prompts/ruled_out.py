@@ -44,4 +44,6 @@ def _upper_bound(rows: pl.DataFrame, name: str, parent: str) -> float:
         tasks=(both["task_hash"].rank("dense").to_numpy() - 1).astype(np.int64),
     )
     known = rows["outcome"].to_numpy()
+    if known.min() == known.max():
+        return float("inf")  # equal rewards show no difference
     return held_out_verdict(compared, Requirements((float(known.min()), float(known.max())))).upper

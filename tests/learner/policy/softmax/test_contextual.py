@@ -141,7 +141,11 @@ def test_contextual_policy_rolls_back_and_mixes_as_a_canary(
         ('[features]\nx = "no_such_column"', "A feature does not work:"),
         ("[other]\n", "has no features. Write a table [features]"),
         ("[features", "is not a readable TOML file"),
-        ("[features]\nx = \"'inf'::DOUBLE\"", "Feature 'x' is infinite for 40 of 40 rollouts"),
+        (
+            "[features]\nx = \"'inf'::DOUBLE\"",
+            "Feature 'x' is infinite, or beyond 1e+60, for 40",
+        ),
+        ('[features]\nx = "1e300"', "Feature 'x' is infinite, or beyond 1e+60, for 40"),
     ],
 )
 def test_feature_file_that_does_not_work_is_one_sentence(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Sql, Store, StoreError, statement
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.transitions.stage import HUGE
 
 Floats = NDArray[np.float64]
 LEAK = 0.95
@@ -83,7 +84,8 @@ def read_features(store: Store, spec: dict[str, str], rollouts: pl.Series) -> Fe
         rollouts: Ids of the rollouts, shape [N].
 
     Raises:
-        DataError: If an expression fails, is NULL for every rollout, or is infinite for one.
+        DataError: If an expression fails, is NULL for every rollout, or is infinite or beyond
+            `HUGE` for one.
     """
     if not spec:
         return Features((), np.zeros((len(rollouts), 0)))
@@ -105,11 +107,12 @@ def read_features(store: Store, spec: dict[str, str], rollouts: pl.Series) -> Fe
     )
     values = joined.drop("rollout_id").to_numpy().astype(np.float64)
     for i, name in enumerate(spec):
-        infinite = np.isinf(values[:, i])
-        if infinite.any():
+        huge = np.abs(values[:, i]) > HUGE  # a square must be finite
+        if huge.any():
             raise DataError(
-                f"Feature '{name}' is infinite for {infinite.sum()} of {len(values)} rollouts, "
-                f"such as '{rollouts[int(infinite.argmax())]}'. Correct: {spec[name]}"
+                f"Feature '{name}' is infinite, or beyond {HUGE:g}, for {huge.sum()} of "
+                f"{len(values)} rollouts, such as '{rollouts[int(huge.argmax())]}'. Correct: "
+                f"{spec[name]}"
             )
         if np.isnan(values[:, i]).all():
             raise DataError(
