@@ -46,7 +46,7 @@ from otel_lightning.collector.process.allocator import share_memory
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE, refresh
 from otel_lightning.collector.store import open_store
-from otel_lightning.collector.store.seen_ids import SeenIds
+from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
 LONG = "calls that repeat the history"
 AIM = 25.0

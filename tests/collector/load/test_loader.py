@@ -21,8 +21,8 @@ from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, open_store
-from otel_lightning.collector.store.bloom_filter import BloomFilter
-from otel_lightning.collector.store.seen_ids import SeenIds
+from otel_lightning.collector.store.deduplication.bloom_filter import BloomFilter
+from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
 SECONDS = 10**9
 
@@ -90,7 +90,7 @@ def test_whatever_is_sent_again_is_stored_once_as_it_came_first(
 def test_a_store_outgrows_what_its_filter_was_made_for(
     store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("otel_lightning.collector.store.seen_ids.LEAST_ROWS", 8)
+    monkeypatch.setattr("otel_lightning.collector.store.deduplication.seen_ids.LEAST_ROWS", 8)
     known = SeenIds(store)
     for start in range(0, 200, 5):  # each batch brings five new spans and the five before again
         body = request(*((n, n) for n in range(max(start - 5, 0) + 1, start + 6)))

@@ -12,7 +12,7 @@ from otel_lightning.collector.check.counts import check
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.spool.format import Position
 from otel_lightning.collector.store import StoreError, open_store
-from otel_lightning.collector.store.seen_ids import SeenIds
+from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
 
 def body(*spans: tuple[int, str, int]) -> bytes:

@@ -13,7 +13,7 @@ from otel_lightning.collector.refresh.key_places import EVERYWHERE, KeyPlaces, K
 from otel_lightning.collector.refresh.recent_traces import recent_traces
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import Store, open_store
-from otel_lightning.collector.store.seen_ids import SeenIds
+from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
 TRACES, KEYS = 40, 300
 Found = list[tuple[str, int]]

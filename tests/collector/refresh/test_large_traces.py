@@ -31,7 +31,7 @@ from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.recent_traces import RecentTraces, recent_traces
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
 from otel_lightning.collector.store import Store, open_store
-from otel_lightning.collector.store.seen_ids import SeenIds
+from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
 COMPARED = (
     "llm_calls", "tool_calls", "agent_runs", "retrievals", "rewards", "reward_events", "arms",

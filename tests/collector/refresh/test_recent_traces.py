@@ -17,7 +17,7 @@ from otel_lightning.collector.refresh.recent_traces import (
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.spool.format import Position
 from otel_lightning.collector.store import StoreError, open_store
-from otel_lightning.collector.store.seen_ids import SeenIds
+from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
 COMPARED = (*TABLES, "trace_keys", "rollout_rows", "tool_calls", "retrievals")
 SECOND_NS = 1_000_000_000

@@ -15,7 +15,7 @@ from otel_lightning.collector.store import open_store
 SLOWLY = """
 import sys, time
 from pathlib import Path
-from otel_lightning.collector.store import bloom_filter
+from otel_lightning.collector.store.deduplication import bloom_filter
 
 add = bloom_filter.BloomFilter.add
 

@@ -37,7 +37,7 @@ def load(
     from otel_lightning.collector.load.from_files import derive_all, expand, load_file
     from otel_lightning.collector.process.allocator import share_memory
     from otel_lightning.collector.store import keep_files_private, open_store
-    from otel_lightning.collector.store.seen_ids import SeenIds
+    from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
     from otel_lightning.collector.terminal.progress import Progress
 
     client = client_of(client_cert, client_key)

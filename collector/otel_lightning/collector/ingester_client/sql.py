@@ -12,7 +12,7 @@ from typing import Any
 
 from otel_lightning.collector.ingester_client.http import connected
 from otel_lightning.collector.store.errors import StoreError
-from otel_lightning.collector.store.server_file import Server, read_server
+from otel_lightning.collector.store.files.server_file import Server, read_server
 
 PATH = "/v1/sql"
 SECONDS = 150.0

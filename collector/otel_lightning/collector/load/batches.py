@@ -24,7 +24,7 @@ from otel_lightning.collector.refresh.recent_traces import recent_traces
 from otel_lightning.collector.spool.format import Position
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store, statement
-from otel_lightning.collector.store.seen_ids import SeenIds
+from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 from otel_lightning.collector.store.times_as_text import all_times_as_text
 
 logger = logging.getLogger(__name__)

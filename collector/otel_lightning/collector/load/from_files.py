@@ -21,7 +21,7 @@ from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.spool.folder import dead_letters
 from otel_lightning.collector.store import Server, Store, StoreError
-from otel_lightning.collector.store.seen_ids import SeenIds
+from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
 TIMEOUT_SECONDS = 60
 

@@ -34,7 +34,7 @@ from otel_lightning.collector.spool.folder import SET_ASIDE
 from otel_lightning.collector.spool.format import Record, segment_path, segments_of
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import ROW_GROUP_ROWS, BrokenStoreError, Store, StoreError
-from otel_lightning.collector.store.seen_ids import SeenIds
+from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from otel_lightning.collector.spool.format import segment_path, segments_of
 from otel_lightning.collector.spool.identity import NAME as SPOOL_ID
 from otel_lightning.collector.store import Store, StoreError, open_store, quote_literal
 from otel_lightning.collector.store.clients.read_only import FUNCTIONS
-from otel_lightning.collector.store.held_file import held
+from otel_lightning.collector.store.files.held_file import held
 
 BACKUP = "lightning_backup"
 """The SQL function that makes the process that serves a store back it up."""

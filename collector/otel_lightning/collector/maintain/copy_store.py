@@ -39,9 +39,9 @@ from otel_lightning.collector.store import (
     statement,
 )
 from otel_lightning.collector.store.attribute_columns import KEYS
+from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
+from otel_lightning.collector.store.files.replacement import rewritten
 from otel_lightning.collector.store.migrate import mark_all_stale
-from otel_lightning.collector.store.seen_ids import SeenIds
-from otel_lightning.collector.store.served_file import rewritten
 from otel_lightning.collector.store.sql_text import quote_name
 from otel_lightning.collector.terminal.quantities import number_of
 

@@ -34,8 +34,8 @@ from otel_lightning.collector.store import (
     read_server,
     statement,
 )
-from otel_lightning.collector.store.kept_filters import filters_file
-from otel_lightning.collector.store.spilling import erase_spilled
+from otel_lightning.collector.store.deduplication.kept_filters import filters_file
+from otel_lightning.collector.store.files.spilling import erase_spilled
 from otel_lightning.collector.store.sql_text import quote_name
 from otel_lightning.collector.store.tables_with import tables_with
 

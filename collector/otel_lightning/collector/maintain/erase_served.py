@@ -41,8 +41,8 @@ from otel_lightning.collector.store import (
     read_server,
 )
 from otel_lightning.collector.store.clients.read_only import FUNCTIONS
-from otel_lightning.collector.store.held_file import held, release
-from otel_lightning.collector.store.served_file import ServedFile
+from otel_lightning.collector.store.files.held_file import held, release
+from otel_lightning.collector.store.files.replacement import ServedFile
 
 FORGET = "lightning_forget"
 """The SQL function that makes the process that serves a store begin to erase traces."""

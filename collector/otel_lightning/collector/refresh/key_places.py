@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Sql, Store
-from otel_lightning.collector.store.bloom_filter import BloomFilter
+from otel_lightning.collector.store.deduplication.bloom_filter import BloomFilter
 
 KEYS_A_PART = 1 << 19
 """Number of keys of a part: its filter takes 2 MB, and DuckDB searches it in about 10 ms."""

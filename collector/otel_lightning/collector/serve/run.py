@@ -44,14 +44,14 @@ from otel_lightning.collector.store import (
     Server,
     Store,
     StoreError,
-    kept_filters,
     open_when_free,
     server_file,
     write_server,
 )
 from otel_lightning.collector.store.clients.cancellation import Cancellation
 from otel_lightning.collector.store.clients.read_only import attach_line
-from otel_lightning.collector.store.spilling import erase_spilled
+from otel_lightning.collector.store.deduplication import kept_filters
+from otel_lightning.collector.store.files.spilling import erase_spilled
 from otel_lightning.collector.store.times_as_text import all_times_as_text
 
 if TYPE_CHECKING:

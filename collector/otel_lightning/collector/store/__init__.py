@@ -4,33 +4,35 @@ What loads DuckDB is imported when it is first used. So a client that only needs
 a store, such as `lightning-learn run`, loads neither DuckDB nor pyarrow: 0.2 CPU-seconds.
 
 Begin in `opening.py`, and in `connection.py`, which has the class `Store`. `clients/` judges and
-limits the SQL of clients; `seen_ids.py` finds duplicates before they are inserted.
+limits the SQL of clients, `deduplication/` finds duplicates before they are inserted, and `files/`
+has what lies on disk beside the tables.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from otel_lightning.collector.store.errors import BrokenStoreError, OutOfMemoryError, StoreError
-from otel_lightning.collector.store.memory import LEAST_MEMORY_BYTES, MEMORY_BYTES
-from otel_lightning.collector.store.server_file import (
+from otel_lightning.collector.store.files.server_file import (
     Server,
     read_server,
     server_file,
     write_server,
 )
+from otel_lightning.collector.store.memory import LEAST_MEMORY_BYTES, MEMORY_BYTES
 from otel_lightning.collector.store.sql_text import Sql, is_select, quote_literal, statement
 
 if TYPE_CHECKING:
     from otel_lightning.collector.store.connection import SKIPPED_TO, Store
-    from otel_lightning.collector.store.location import StoreLike, opened
+    from otel_lightning.collector.store.files.replacement import ROW_GROUP_ROWS
     from otel_lightning.collector.store.opening import (
+        StoreLike,
         keep_files_private,
         open_file,
         open_store,
         open_when_free,
+        opened,
     )
     from otel_lightning.collector.store.print_rows import copy_to
-    from otel_lightning.collector.store.served_file import ROW_GROUP_ROWS
 
 __all__ = [
     "LEAST_MEMORY_BYTES",
@@ -59,10 +61,9 @@ __all__ = [
 ]
 MODULES = {
     "connection": "SKIPPED_TO Store",
-    "location": "StoreLike opened",
-    "opening": "keep_files_private open_file open_store open_when_free",
+    "files.replacement": "ROW_GROUP_ROWS",
+    "opening": "StoreLike keep_files_private open_file open_store open_when_free opened",
     "print_rows": "copy_to",
-    "served_file": "ROW_GROUP_ROWS",
 }
 """Modules that load DuckDB, and the public names that each defines."""
 MODULE_OF = {name: module for module, names in MODULES.items() for name in names.split()}

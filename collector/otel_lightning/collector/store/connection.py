@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from otel_lightning.collector.process import machine
-from otel_lightning.collector.store import attribute_columns, spilling
+from otel_lightning.collector.store import attribute_columns
 from otel_lightning.collector.store.caches import Cached, Caches
 from otel_lightning.collector.store.clients import read_only
 from otel_lightning.collector.store.clients.gone_clients import ClientWatch
@@ -26,13 +26,14 @@ from otel_lightning.collector.store.clients.reader_limits import (
     ReaderLimits,
 )
 from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
+from otel_lightning.collector.store.files import spilling
+from otel_lightning.collector.store.files.replacement import ServedFile, rewritten
+from otel_lightning.collector.store.files.server_file import Server
 from otel_lightning.collector.store.memory import MEMORY_BYTES
-from otel_lightning.collector.store.served_file import ServedFile, rewritten
-from otel_lightning.collector.store.server_file import Server
 from otel_lightning.collector.store.sql_text import quote_literal
 
 if TYPE_CHECKING:
-    from otel_lightning.collector.store.private_log import PrivateLog
+    from otel_lightning.collector.store.files.private_log import PrivateLog
 
 SKIPPED_TO = 5_000
 """DuckDB skips to matching rows only if a join needs at most this many; above it, it scans every

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 import duckdb
 
@@ -24,12 +25,14 @@ from otel_lightning.collector.store.connection import (
     load_extensions,
 )
 from otel_lightning.collector.store.errors import StoreError
-from otel_lightning.collector.store.private_log import OTHERS, PrivateLog
-from otel_lightning.collector.store.served_file import OPTIONS
-from otel_lightning.collector.store.server_file import Server, read_server
+from otel_lightning.collector.store.files.private_log import OTHERS, PrivateLog
+from otel_lightning.collector.store.files.replacement import OPTIONS
+from otel_lightning.collector.store.files.server_file import Server, read_server
 from otel_lightning.collector.store.sql_text import quote_literal, quote_name
 
 logger = logging.getLogger(__name__)
+StoreLike: TypeAlias = Store | str | Path
+"""The path of a store, or an open store."""
 CONFIG = {
     "autoinstall_known_extensions": "false",
     "storage_compatibility_version": "latest",  # older formats have no zstd
@@ -114,6 +117,24 @@ def open_store(
         store.close()
         raise
     return store
+
+
+@contextmanager
+def opened(store: StoreLike, *, read_only: bool = False) -> Iterator[Store]:
+    """Use an open store and leave it open, or open one and close it afterwards.
+
+    Args:
+        store: The path of an existing store, or an open store.
+        read_only: Open a path for reading only. Ignored for an open store.
+
+    Raises:
+        StoreError: If there is no store at the path, or it cannot be opened.
+    """
+    if isinstance(store, Store):
+        yield store
+        return
+    with open_store(store, create=False, read_only=read_only) as found:
+        yield found
 
 
 def open_when_free(path: Path, seconds: float, *, to_serve: bool = False) -> Store:

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from otel_lightning.collector.store.server_file import Server
+from otel_lightning.collector.store.files.server_file import Server
 
 
 class Rows(Protocol):

@@ -19,9 +19,10 @@ from otel_lightning.collector.maintain.erase import Selection
 from otel_lightning.collector.maintain.erase_served import erase_served
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.spool import Spool
-from otel_lightning.collector.store import kept_filters, open_store
-from otel_lightning.collector.store.kept_filters import filters_file, keep, take
-from otel_lightning.collector.store.seen_ids import SeenIds
+from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store.deduplication import kept_filters
+from otel_lightning.collector.store.deduplication.kept_filters import filters_file, keep, take
+from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
 SENT = [Request("traces", 1, trace_request(*"abc").SerializeToString())]
 
@@ -136,7 +137,7 @@ def test_filters_of_few_ids_are_not_kept(
 
 
 FEW_ARE_KEPT = """
-from otel_lightning.collector.store import kept_filters
+from otel_lightning.collector.store.deduplication import kept_filters
 kept_filters.LEAST_IDS = 1
 from otel_lightning.collector.__main__ import main
 main()

@@ -18,7 +18,7 @@ import duckdb
 import numpy as np
 
 from otel_lightning.collector.files.atomic import PRIVATE, replaced
-from otel_lightning.collector.store.bloom_filter import BloomFilter
+from otel_lightning.collector.store.deduplication.bloom_filter import BloomFilter
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import pytest
 from support.running import background, running
 
 from otel_lightning.collector.store import open_store
-from otel_lightning.collector.store.spilling import erase_spilled
+from otel_lightning.collector.store.files.spilling import erase_spilled
 
 SORTED = "SELECT md5(range::VARCHAR) AS text FROM range(2_000_000) ORDER BY text"
 MEMORY = 60_000_000  # less than the texts take

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from otel_lightning.collector.store.bloom_filter import BloomFilter
 from otel_lightning.collector.store.connection import Store
-from otel_lightning.collector.store.kept_filters import LEAST_IDS, Filters
+from otel_lightning.collector.store.deduplication.bloom_filter import BloomFilter
+from otel_lightning.collector.store.deduplication.kept_filters import LEAST_IDS, Filters
 from otel_lightning.collector.store.sql_text import Sql, statement
 
 logger = logging.getLogger(__name__)
