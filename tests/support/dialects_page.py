@@ -73,6 +73,13 @@ model, the token counts and the error of each request, and what its tools were g
 returned, but no messages. Without `trace_exporter` it sends log records alone, which are not \
 read. Gemini CLI sends whole messages if `telemetry.traces` and `telemetry.logPrompts` are set, \
 and no response ids.
+- Claude Code and the Claude Agent SDK (with `CLAUDE_CODE_ENABLE_TELEMETRY=1`, \
+`CLAUDE_CODE_ENHANCED_TELEMETRY_BETA=1`, and `otlp` as `OTEL_TRACES_EXPORTER` and \
+`OTEL_LOGS_EXPORTER`) send usage and runs; with `OTEL_LOG_RAW_API_BODIES=1` also whole messages, \
+tools and response ids, up to 60 KB of each request and response: above it their `content` is \
+`truncated`. Reasoning is not sent, and nothing of a request that failed but its error. The calls \
+that name a session are traces of their own, without messages. `OTEL_LOG_TOOL_CONTENT=1` adds what \
+tools returned.
 - GitHub Copilot CLI (with `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true`) writes of \
 each call's input only what is new. Within one run of the agent the rest is known from the calls \
 before; in later turns of a session it is not, and their `content` is `truncated`.

@@ -6,9 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.derive.rows import LlmCall, Log, Span
 from support.captures import Capture
 
+BODY = "request_body_id"
+"""The attribute of Claude Code's log records that ties a request and its response."""
 Wire = list[tuple[str, Any]]
 """Every value that was sent, with its key; what looks like JSON or Python is looked into."""
 
@@ -44,7 +46,19 @@ def wire_of(call: LlmCall, capture: Capture) -> Wire:
     carried: list[Any] = [span.attributes for span in spans]
     carried += [event.attributes for span in spans for event in span.events]
     carried += [{**log.attributes, "body": log.body} for log in capture.logs if log.span_id in ids]
+    carried += [log.attributes for log in bodies_of(spans, capture)]
     return [leaf for attributes in carried for leaf in leaves(attributes)]
+
+
+def bodies_of(spans: list[Span], capture: Capture) -> list[Log]:
+    """Return the log records with the bodies of the requests of some spans, in the same trace."""
+    named = {(span.trace_id, span.attributes.get("request_id")) for span in spans}
+    bodies = [log for log in capture.logs if BODY in log.attributes]
+    answers = [log for log in bodies if (log.trace_id, log.attributes.get("request_id")) in named]
+    ids = {
+        (log.trace_id, log.attributes[BODY]) for log in answers if "request_id" in log.attributes
+    }
+    return [log for log in bodies if (log.trace_id, log.attributes[BODY]) in ids]
 
 
 def on_wire(wire: Wire, value: Any) -> bool:

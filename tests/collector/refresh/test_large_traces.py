@@ -44,6 +44,7 @@ OTHER_TRACE = (11, 12)
 CAPTURES = (
     "js_otel_openai/tool", "agentlightning/tool", "openinference_openai/tool", "mastra_0/tasks",
     "langsmith_wrapped/parallel", "logfire/stream_tool", "traceloop_anthropic/error_gather",
+    "claude_agent_sdk/session",
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from otel_lightning.collector.derive.passes import (
     duplicates,
     late_inputs,
     outlined_inputs,
+    request_bodies,
     rewards_and_arms,
     rollouts,
     tools,
@@ -74,6 +75,8 @@ class Reading:
     arms: list[Arm] = field(default_factory=list)
     unread: dict[Place, str] = field(default_factory=dict)
     """Why a span or log record could not be read, or only in part."""
+    mixed: set[str] = field(default_factory=set)
+    """The traces in which a span is read with log records that name another span."""
     memory: MessageMemory | None = None
     """The messages that these calls share with those read before."""
 
@@ -83,6 +86,7 @@ class Reading:
             getattr(self, name).extend(getattr(other, name))
         for name in (*BY_SPAN, "rewards", "sources"):
             getattr(self, name).update(getattr(other, name))
+        self.mixed |= other.mixed
 
 
 def read(
@@ -97,17 +101,22 @@ def read(
     """
     found = Reading(memory=memory)
     by_span: dict[Place, list[Log]] = defaultdict(list)
+    bodies = []
     for log in logs:
         by_span[log.trace_id or "", log.span_id or ""].append(log)
+        if request_bodies.BODY in log.attributes:
+            bodies.append(log)
+            found.mixed.add(log.trace_id or "")
         try:
             _add_rewards_and_arms(found, log.trace_id or "", rewards_and_arms.of_log(log))
         except Exception as error:  # noqa: BLE001 - one odd log record must not cost the others
             found.unread[log.trace_id or "", log.span_id or ""] = described(error)
     stated = _StatedIds(found)
+    requests = request_bodies.by_request(bodies)
     # Each step is done for several spans before the next one: by turns the steps take a tenth to a
     # fifth more CPU time.
     for some in _several(spans):
-        recording = list(_recording(found, some, by_span, stated))
+        recording = list(_recording(found, some, _LogsOf(by_span, requests), stated))
         _add_calls(found, list(_calls(found, recording)))
     return found
 
@@ -126,7 +135,7 @@ def _several(spans: Iterable[Span]) -> Iterator[list[Span]]:
 
 
 def _recording(
-    found: Reading, spans: list[Span], logs: Mapping[Place, list[Log]], stated: "_StatedIds"
+    found: Reading, spans: list[Span], logs: "_LogsOf", stated: "_StatedIds"
 ) -> Iterator[tuple[Place, Span, Reader]]:
     """Add what is kept of every span; yield those that may record a row, with their log records."""
     nodes = found.nodes
@@ -135,8 +144,8 @@ def _recording(
         # A span that was delivered twice: its first row counts.
         if place in nodes:
             continue
-        own = logs.get(place) if logs else None
-        with_logs = span._replace(logs=tuple(own)) if own else span
+        own = logs.of(span, place) if logs.are_any else ()
+        with_logs = span._replace(logs=own) if own else span
         plan = shape_of(span.attributes).plan(_Plan)
         # Before all that may fail: a span that cannot be read still connects the spans below it.
         nodes[place] = _NODE((
@@ -208,6 +217,26 @@ def fold_requests(found: Reading) -> None:
     for call in (*changed, *completed, *late_inputs.cut(found.calls)):
         call.past = history(call, found.memory)
     found.requests = []
+
+
+class _LogsOf:
+    """The log records that each span is read with."""
+
+    def __init__(
+        self,
+        by_span: Mapping[Place, list[Log]],
+        by_request: Mapping[tuple[str, str], list[Log]],
+    ) -> None:
+        self.are_any = bool(by_span)
+        self._by_span, self._by_request = by_span, by_request
+
+    def of(self, span: Span, place: Place) -> tuple[Log, ...]:
+        """Return the log records that name a span, and the bodies of the request that it is of."""
+        own = self._by_span.get(place, ())
+        request_id = span.attributes.get(request_bodies.REQUEST) if self._by_request else None
+        if not request_id:
+            return tuple(own)
+        return (*own, *self._by_request.get((span.trace_id, request_id), ()))
 
 
 class _Plan:

@@ -1,11 +1,14 @@
 """Claude Code's dialect."""
 
+import json
+from typing import Any
+
 from support.captures import load
 from support.dialects_page import DATA
-from support.spans import span
+from support.spans import log, span
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.rows import Event
+from otel_lightning.collector.derive.rows import Event, Log, Span
 
 REQUEST = {"span.type": "llm_request", "gen_ai.request.model": "m", "gen_ai.system": "anthropic"}
 
@@ -65,3 +68,73 @@ def test_detailed_tracing_has_answers_tool_names_and_arguments() -> None:
     assert (call.output_messages or [])[0]["parts"][0]["content"] == "It shines."
     assert call.content == "truncated"
     assert (tool.arguments, tool.result) == ({"city": "Rome"}, "It shines.")
+
+
+SENT = {
+    "model": "m",
+    "max_tokens": 100,
+    "messages": [{"role": "user", "content": "Hi"}],
+    "tools": [{"name": "sun", "input_schema": {"type": "object"}}],
+}
+ANSWER = {
+    "id": "msg_1",
+    "model": "m-1",
+    "role": "assistant",
+    "type": "message",
+    "content": [
+        {"type": "thinking", "thinking": "<REDACTED>", "signature": "s"},
+        {"type": "text", "text": "Hello"},
+    ],
+    "stop_reason": "end_turn",
+}
+
+
+def bodies(number: int, sent: Any, answer: Any, trace: str = "t1") -> list[Log]:
+    body = {"request_body_id": f"body-{number}"}
+    told = body | {"body": answer, "request_id": f"req-{number}"}
+    place = {"trace": trace, "span_id": "interaction"}
+    return [
+        log("api_request_body", body | {"body": sent}, **place),
+        log("api_response_body", told, **place),
+    ]
+
+
+def requested(number: int, trace: str = "t1") -> Span:
+    own = REQUEST | {"request_id": f"req-{number}"}
+    return span(own, trace=trace, id=f"s{number}", name="claude_code.llm_request", at=number)
+
+
+def test_the_logged_bodies_are_those_of_the_request_that_they_name() -> None:
+    again = SENT | {"messages": [{"role": "user", "content": "Bye"}]}
+    logs = [*bodies(2, again, ANSWER | {"id": "msg_2"}), *bodies(1, SENT, ANSWER)]
+    first, second = derive([requested(1), requested(2)], logs).llm_calls
+    told = [
+        (call.response_id, call.response_model, call.input_messages) for call in (first, second)
+    ]
+    assert told == [
+        ("msg_1", "m-1", [{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}]),
+        ("msg_2", "m-1", [{"role": "user", "parts": [{"type": "text", "content": "Bye"}]}]),
+    ]
+    assert [one["name"] for one in first.tool_definitions or []] == ["sun"]
+    assert first.request_params == {"max_tokens": 100}
+    assert first.content == second.content == "full"
+
+
+def test_reasoning_that_the_log_hides_is_left_out() -> None:
+    (call,) = derive([requested(1)], bodies(1, SENT, ANSWER)).llm_calls
+    (message,) = call.output_messages or []
+    assert message["parts"] == [{"type": "text", "content": "Hello"}]
+    history = [*SENT["messages"], {"role": "assistant", "content": ANSWER["content"]}]
+    (call,) = derive([requested(1)], bodies(1, SENT | {"messages": history}, ANSWER)).llm_calls
+    assert (call.input_messages or [])[1]["parts"] == [{"type": "text", "content": "Hello"}]
+
+
+def test_bodies_of_another_trace_are_not_those_of_a_request() -> None:
+    (call,) = derive([requested(1)], bodies(1, SENT, ANSWER, trace="t2")).llm_calls
+    assert (call.input_messages, call.content) == (None, "absent")
+
+
+def test_a_body_whose_end_is_missing_makes_the_content_truncated() -> None:
+    cut = json.dumps(SENT)[:40] + "[TRUNCATED - Content exceeds 60KB limit]"
+    (call,) = derive([requested(1)], bodies(1, cut, ANSWER)).llm_calls
+    assert (call.input_messages, call.response_id, call.content) == (None, "msg_1", "truncated")

@@ -169,7 +169,8 @@ class Batch:
 
         Returns:
             The keys as `read` returns them; None if the kept spans with the late ones are not those
-            of the store: then read the whole trace.
+            of the store, or if spans that are not late need the log records: then read the whole
+            trace.
         """
         kept = None if self._parsed is None else self._parsed.large
         if kept is None or kept.written(trace_id) is None:
@@ -178,7 +179,7 @@ class Batch:
         if logs is not None:
             late = read(from_arrow.spans(spans, self._memory), from_arrow.logs(logs), self._memory)
         some = kept.with_late(trace_id, late)
-        if len(some.nodes) != count:
+        if len(some.nodes) != count or late.mixed:
             return None
         some.memory = self._memory
         fold_requests(some)

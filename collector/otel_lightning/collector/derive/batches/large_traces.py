@@ -114,13 +114,20 @@ class LargeTraces:
 
 
 def large(found: Reading) -> dict[str, Reading]:
-    """Return copies of the rows of each trace that is worth keeping.
+    """Return copies of the rows of each trace that is worth keeping and can be.
+
+    Not that of a trace whose log records belong to other spans than those that they name: late ones
+    would not be found by the spans that came with them.
 
     Args:
         found: Whole traces, as read from each span, before `fold_requests`.
     """
     counted = Counter(trace_id for trace_id, _ in found.nodes)
-    own = {trace_id: Reading() for trace_id, count in counted.items() if count >= LARGE_SPANS}
+    own = {
+        trace_id: Reading()
+        for trace_id, count in counted.items()
+        if count >= LARGE_SPANS and trace_id not in found.mixed
+    }
     if own:
         share_out(found, own)
     return {trace_id: copied(some) for trace_id, some in own.items()}

@@ -1,8 +1,11 @@
-"""Claude Code and the Claude Agent SDK: usage of each request, messages in outline or not at all.
+"""Claude Code and the Claude Agent SDK: usage of each request, and messages if they are logged.
 
-A request's span has the model's text and what was new in the input, both only in detailed tracing.
-Whole requests and responses are log records of the span above, which say not of which request.
+With `OTEL_LOG_RAW_API_BODIES` whole requests and responses are log records, which
+`request_bodies` gives to the span of their request. Without it a request's span has the model's
+text, only in detailed tracing.
 """
+
+from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
@@ -20,6 +23,10 @@ COUNTS = {
     "cache_creation_tokens": "cache_creation_input_tokens",
 }
 """The keys of the token counts, with Anthropic's names for them."""
+SENT, ANSWERED = "api_request_body", "api_response_body"
+"""The names of the log records whose attribute `body` is a whole request or response."""
+HIDDEN = "<REDACTED>"
+"""What stands in the logged bodies for the model's reasoning."""
 GIVEN = "[TOOL INPUT: "
 """How the arguments of a tool begin: this, the tool's name, `]` and the next line."""
 
@@ -46,6 +53,7 @@ def _read_call(span: Span) -> LlmCall:
     call.operation = "chat"
     call.provider = reading.provider(attributes, "gen_ai.provider.name", "gen_ai.system")
     call.request_model = reading.text(attributes, "gen_ai.request.model", "model")
+    call.response_model = reading.text(attributes, "gen_ai.response.model")
     counts = {name: reading.integer(attributes, key) for key, name in COUNTS.items()}
     payloads.fill_usage(call, payloads.usage(counts))
     call.finish_reason = finish.reason(semconv.finish_reasons(attributes)[0])
@@ -54,9 +62,34 @@ def _read_call(span: Span) -> LlmCall:
     call.output_messages = (
         messages.one_turn([{"role": "assistant", "content": said}]) if said else None
     )
+    sent, answered = _body(span, SENT), _body(span, ANSWERED)
+    request = json_text.as_object(json_text.parse(sent))
+    told = [_disclosed(one) for one in request.get("messages") or ()]
+    payloads.fill_from_request(call, request | {"messages": told}, span.memory)
+    payloads.fill_from_response(call, _disclosed(json_text.parse(answered)))
     if call.error_type == "_OTHER":
         call.error_type = reading.text(attributes, "status_code", "error_class") or "_OTHER"
-    return span_rows.completed(call)
+    return span_rows.completed(call, sent, answered)
+
+
+def _body(span: Span, name: str) -> str | None:
+    """Return the last body of a request that was logged; above 60 KB its end is missing."""
+    told = (log.attributes.get("body") for log in reversed(span.logs) if log.event_name == name)
+    return next(told, None)
+
+
+def _disclosed(message: Any) -> Any:
+    """Return a message without its reasoning if Claude Code put a placeholder there."""
+    blocks = json_text.as_object(message).get("content")
+    if not isinstance(blocks, list):
+        return message
+    kept = [one for one in blocks if not _is_hidden(one)]
+    return {**message, "content": kept}
+
+
+def _is_hidden(block: Any) -> bool:
+    told = json_text.as_object(block)
+    return (told.get("type"), told.get("thinking")) == ("thinking", HIDDEN)
 
 
 def _read_tool(span: Span) -> ToolCall | None:
