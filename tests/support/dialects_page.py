@@ -132,15 +132,16 @@ several choices. Ax writes no content. Qwen Code \
 (`QWEN_TELEMETRY_INCLUDE_SENSITIVE_SPAN_ATTRIBUTES=true`) sends whole messages.
 - Google's ADK for JavaScript writes nothing of a call that failed, and of a streamed call that \
 asks for tools only usage and `STOP`, so its finish reason is not known. Strands for TypeScript \
-writes an answer that was cut off at its token limit as an error, names no tool definitions, and \
-leaves Anthropic's cached tokens out of the input tokens, which the record of Anthropic's own SDK \
-beside it has. LangWatch's SDK for JavaScript writes what its user sets. EDOT for Node.js (with \
+writes an answer that was cut off at its token limit as an error (with Anthropic's models, the \
+SDK's own record tells that it is none), names no tool definitions, and leaves Anthropic's cached \
+tokens out of the input tokens, which the record of Anthropic's own SDK beside it has. LangWatch's \
+SDK for JavaScript writes what its user sets. EDOT for Node.js (with \
 `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true`) writes no tool definitions, and says \
 `stop` of a response that was cut off. Sentry 11 and Braintrust's SDK 3 export none of their spans \
-by OTLP; Sentry 10 does. Axiom's SDK writes all model calls inside \
-one `withSpan` onto its span, with the sum of their tokens; outside of it, the tool calls of an \
-answer are written into the input. OpenInference for OpenAI and for the OpenAI Agents SDK in \
-JavaScript writes a response that was cut off as an error.
+by OTLP; Sentry 10 does. Axiom's SDK writes all model calls inside one `withSpan` onto its span, \
+with the sum of their tokens; outside of it, the tool calls of an answer are written into the \
+input. OpenInference for OpenAI and for the OpenAI Agents SDK in JavaScript writes a response that \
+was cut off as an error.
 - Packages of languages that cannot run here are read as their source writes their spans, without \
 a recording: Rig 0.42 (Rust; content with `record_content_telemetry` only), Koog (Kotlin; no \
 finish reasons and ids), OpenInference for LangChain4j (Java), Microsoft.Extensions.AI (.NET) and \

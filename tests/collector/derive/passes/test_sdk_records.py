@@ -125,3 +125,34 @@ def test_their_traces_find_each_other_and_those_of_frameworks_do_not(at: float) 
     assert whole & owns
     assert own & wanted
     assert not whole & wanted
+
+
+def gave_up(id: str, at: float) -> Span:  # noqa: A002
+    """Return a call whose answer was cut off, as Strands 1.16 for TypeScript records it."""
+    given = {"gen_ai.input.messages": [said("user", "Hi")], **MODEL, "error.type": "MaxTokensError"}
+    return span(given, id=id, trace=f"t{id}", parent="run", at=at, status="ERROR")
+
+
+def cut_off(id: str, at: float) -> Span:  # noqa: A002
+    """Return the SDK's record of an answer that was cut off."""
+    own = sdk(id, at)
+    own.attributes["gen_ai.response.finish_reasons"] = '["max_tokens"]'  # type: ignore[index]
+    return own
+
+
+def test_an_answer_that_was_cut_off_and_the_error_that_a_framework_made_of_it_are_one_call() -> (
+    None
+):
+    (call,) = calls(gave_up("a", 0), cut_off("b", 0.2))
+    assert (call.span_id, call.response_id, call.merged_span_ids) == ("a", "msg_b", ["b"])
+    assert (call.finish_reason, call.error_type, call.output_tokens) == ("length", None, 9)
+    assert call.content == "truncated"  # nobody recorded the answer
+
+
+def test_a_call_that_failed_is_not_the_one_that_ended() -> None:
+    assert len(calls(gave_up("a", 0), sdk("b", 0.2))) == 2
+
+
+def test_traces_with_an_answer_that_was_cut_off_find_each_other() -> None:
+    whole, own = (ties(read([one], [])) for one in (gave_up("a", 0), cut_off("b", 0.2)))
+    assert set(whole.key) & set(own.seeks) or set(own.key) & set(whole.seeks)

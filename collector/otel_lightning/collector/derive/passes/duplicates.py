@@ -358,6 +358,9 @@ def _combine(layers: list[LlmCall]) -> LlmCall:
         unknown = getattr(call, name) is None and name != "error_type"
         if unknown and (name != "error_message" or call.error_type):
             setattr(call, name, _first(layers, name))
+    if call.error_type is None and not call.output_messages and call.operation != "embeddings":
+        # The record with the content is one that failed, so it has no answer.
+        call.content = "truncated" if call.content == "full" else call.content
     # Some records repeat the requested model as the one that answered, where others know it.
     answering = (one for one in layers if one.response_model not in (None, one.request_model))
     if (known := next(answering, None)) is not None:

@@ -32,7 +32,7 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
         # Fewer calls are an SDK's than a framework's, so the SDK's has several marks.
         ends = {(end_ns - LATER_NS) // WITHIN_NS, ended, ended + 1} if is_sdks else {ended}
         for at in sorted(ends):
-            yield f"{_kind(call)} {at}", is_sdks
+            yield from ((f"{kind} {at}", is_sdks) for kind in _kinds(call))
     if call.past.saw and (_is_clients(call) or _is_frameworks(call)):
         yield f"{_kind(call)} {call.past.saw}", _is_clients(call)
 
@@ -57,7 +57,7 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
         for own in of_sdk
         if own.content != "absent" or own.response_id is None or own.response_id not in named
         if (own.trace_id, own.parent_span_id) not in known
-        for whole in wholes.get(_kind(own), ())
+        for whole in (one for kind in _kinds(own) for one in wholes.get(kind, ()))
         if whole is not own
         and _contains(whole, own)
         and (own.content == "absent" or _alike(whole, own))
@@ -101,6 +101,16 @@ def _is_known_by_count(call: LlmCall) -> bool:
 
 def _kind(call: LlmCall) -> tuple[object, ...]:
     return call.service_name, call.request_model, call.output_tokens, call.error_type is None
+
+
+def _kinds(call: LlmCall) -> list[tuple[object, ...]]:
+    """Return the kinds of a framework's records that may be of the same call as this one.
+
+    Strands for TypeScript writes an answer that was cut off at its token limit as an error.
+    """
+    kind = _kind(call)
+    is_cut_off = call.finish_reason == "length" and call.error_type is None
+    return [kind, (*kind[:2], None, False)] if is_cut_off else [kind]
 
 
 def _contains(whole: LlmCall, own: LlmCall) -> bool:
