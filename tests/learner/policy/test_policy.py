@@ -127,6 +127,30 @@ def test_next_live_policy_retires_the_one_before(traces: "Traces", flag_file: Pa
     assert [row["status"] for row in statuses] == ["retired", "live"]
 
 
+def test_a_policy_that_cannot_be_written_is_no_promoted_one(
+    traces: "Traces", flag_file: Path, tmp_path: Path
+) -> None:
+    log(traces, SUCCESS)
+    (tmp_path / "folder").mkdir()
+    result = learn(traces, flag_file, "--output", str(tmp_path / "folder" / ("x" * 250)))
+    assert result.exit_code == 1
+    assert "passed the gate and is kept as a candidate, but" in result.stderr
+    (run,) = traces.ask("SELECT outcome, artifact FROM runs")
+    assert run == {"outcome": "passed", "artifact": None}
+    assert [row["status"] for row in traces.ask("SELECT status FROM policies")] == ["candidate"]
+
+
+def test_the_folder_of_the_output_is_made(
+    traces: "Traces", flag_file: Path, tmp_path: Path
+) -> None:
+    log(traces, SUCCESS)
+    output = tmp_path / "new" / "learned.json"
+    assert learn(traces, flag_file, "--output", str(output)).exit_code == 0
+    assert served(output)["careful"] > 8_500
+    (run,) = traces.ask("SELECT outcome, artifact FROM runs")
+    assert run == {"outcome": "promoted", "artifact": str(output)}
+
+
 def test_output_leaves_the_served_file_alone(
     traces: "Traces", flag_file: Path, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from otel_lightning.collector.store import Store, StoreLike, opened
+from otel_lightning.collector.store import Store, StoreLike, opened, statement
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import ALPHA, Verdict, as_recorded
@@ -135,13 +135,34 @@ def learn_policy(store: StoreLike, request: Request) -> Learned:
     """
     run = Run("policy", _config(request), name=request.run_id)
     with recorded_in(store, run):
-        return _learn_policy(store, request, run)
+        learned = _learn_policy(store, request, run)
+    if learned.promoted:
+        # After the record of the run: a policy that is served can always be looked up in the store.
+        _promote(store, request, learned)
+    return learned
+
+
+def _promote(store: StoreLike, request: Request, learned: Learned) -> None:
+    try:
+        with opened(store) as found:
+            promote(
+                found, request.key, request.flags, output=request.output, version=learned.version
+            )
+            values = {"run_id": learned.version, "artifact": str(request.output)}
+            found.execute(statement(__package__, "mark_promoted", **values))
+    except OSError as error:
+        raise DataError(
+            f"Policy {learned.version} passed the gate and is kept as a candidate, but "
+            f"'{request.output}' cannot be written: {error.strerror}."
+        ) from error
 
 
 def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
     document = flag_file.read_flag_file(request.flags, request.key)
     joint.check_alone(document["flags"], request.key)
     _check_served(document, request)
+    if request.promote:
+        request.output.parent.mkdir(parents=True, exist_ok=True)
     spec = read_spec(request.features) if request.features else {}
     with opened(store) as found:
         # The rule comes after all that can be refused without it: it may run for long.
@@ -188,14 +209,8 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         promoted=verdict.passed and request.promote and request.shuffle_rewards is None,
         notes=_notes(str(rule) if rule else None, logged, choices, (live, request), features),
     )
-    # First the record, then the flag file: a policy that is served can always be looked up in the
-    # store.
     with opened(store) as found:
         _record(found, run, (learned, extra), request, live)
-        if learned.promoted:
-            promote(
-                found, request.key, request.flags, output=request.output, version=learned.version
-            )
     return learned
 
 
@@ -329,7 +344,7 @@ def _record(
     parent = former[-1]["version"] if former else None
     verdict = learned.verdict
     row = run.ended(
-        outcome="promoted" if learned.promoted else "passed" if verdict.passed else "refused",
+        outcome="passed" if verdict.passed else "refused",  # `promoted` once it is
         fingerprint=data,
         metrics={
             "learned_from": learned.learned_from,
@@ -338,7 +353,6 @@ def _record(
             "notes": list(learned.notes),
         },
         gate=as_recorded(verdict) | {"live": dict(live), "shuffled": request.shuffle_rewards},
-        artifact=str(request.output) if learned.promoted else None,
     )
     if request.run_id is not None:
         forget_run(store, request.run_id)
