@@ -127,6 +127,19 @@ def test_next_live_policy_retires_the_one_before(traces: "Traces", flag_file: Pa
     assert [row["status"] for row in statuses] == ["retired", "live"]
 
 
+@pytest.mark.parametrize("values", [(0.0, 1.0), (1.0, 1.0)])
+def test_contradictory_rewards_are_told_apart_from_missing_ones(
+    traces: "Traces", flag_file: Path, values: tuple[float, float]
+) -> None:
+    log(traces, SUCCESS, rollouts=200)
+    traces.call("more")
+    traces.arm("more", "brief", 1 / 3)
+    for value in values:
+        traces.reward("more", value)
+    told = propose(traces, flag_file).output
+    assert ("1 rollout has contradictory rewards" in told) == (values[0] != values[1])
+
+
 def test_a_policy_that_cannot_be_written_is_no_promoted_one(
     traces: "Traces", flag_file: Path, tmp_path: Path
 ) -> None:

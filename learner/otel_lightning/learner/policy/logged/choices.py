@@ -84,6 +84,8 @@ class LoggedChoices:
     """Number of the unrewarded rollouts that are open, so that their reward may still come."""
     units: Units = NO_UNITS
     """What counts as one task though it has several task ids."""
+    contradictory: int = 0
+    """Number of rollouts whose rewards contradict each other; they count as without a reward."""
     jointly: int = 0
     """Number of choices left out because a policy drew the flag together with another one."""
 
@@ -117,6 +119,11 @@ class LoggedChoices:
     def exceptions(self) -> list[str]:
         """Sentences about choices that were left out, and about task ids that count as one task."""
         sentences = []
+        if self.contradictory:
+            sentences.append(
+                f"{number_of(self.contradictory, 'rollout has', 'rollouts have')} contradictory "
+                "rewards (two values of one name and time), so they count as without one."
+            )
         if self.jointly:
             sentences.append(
                 f"{number_of(self.jointly, 'choice')} left out: a policy of several flags drew "
@@ -150,6 +157,7 @@ def read_choices(
         staged = _shuffled(staged, window.shuffle_rewards)
     staged = staged.with_columns(split(window.held_out), task="task_hash")
     staged, jointly = _without_joint(store, staged, window.key)
+    contradictory = int(staged["contradicts"].sum())
     # The reward of an open rollout may still come.
     joined, still_open = _parted(staged, pl.col("outcome").is_null() & pl.col("open"))
     if joined["outcome"].null_count() == joined.height:
@@ -181,6 +189,7 @@ def read_choices(
         several=int(usable["switched"].sum()),
         open=int(unrewarded["open"].sum()),
         units=units,
+        contradictory=contradictory,
         jointly=jointly,
         sources=dict(usable.group_by("source").len().sort("source").iter_rows()),
     )

@@ -84,9 +84,9 @@ def read_staged(store: Store, settings: Settings) -> pl.DataFrame:
         settings: The reward, and how to name the task of a rollout without a task id.
 
     Returns:
-        Columns rollout_id, arm, propensity, policy_version, time, switched, outcome, open and
-        task_hash, sorted by time. The outcome is null without a reward; a rollout that is open gets
-        none yet.
+        Columns rollout_id, arm, propensity, policy_version, time, switched, outcome, open,
+        task_hash and contradicts, sorted by time. The outcome is null without a reward, or where
+        rewards contradict each other; a rollout that is open gets none yet.
 
     Raises:
         DataError: If no rollout in the store has such a reward, or a reward is not finite.
@@ -106,6 +106,8 @@ def read_staged(store: Store, settings: Settings) -> pl.DataFrame:
     if rows["task_hash"].null_count():
         by = {name: choice.clauses[name] for name in ("by_user", "by_prompt")}
         rows = _with_unnamed_tasks(store, rows, by)
+    if "contradicts" not in rows.columns:
+        rows = rows.with_columns(contradicts=pl.lit(value=False))
     return _in_time_order(rows)
 
 
@@ -223,9 +225,10 @@ def _with_any_rewards(store: Store, name: str | None, *, recent: bool) -> pl.Dat
 
 
 def _check_rewards(store: Store, name: str | None) -> None:
-    """Raise the same error as `transitions` if there is no reward, or one is not finite."""
+    """Raise the same error as `transitions` if no reward can be used, or one is not finite."""
     if number(store, statement(__package__, "unusable_rewards")):
-        stage.stage_rewards(store, name)  # raises, with a message that names the reason
+        # Raises, with a message that names the reason, unless later judgements replaced these.
+        stage.stage_rewards(store, name)
 
 
 def _with_unnamed_tasks(store: Store, rows: pl.DataFrame, by: Mapping[str, Value]) -> pl.DataFrame:
@@ -251,4 +254,8 @@ def _with_several(store: Store, rows: pl.DataFrame, name: str | None) -> pl.Data
     found = summed.select("rollout_id", several="outcome")
     joined = rows.join(found, on="rollout_id", how="left", maintain_order="left")
     several = pl.when(~pl.col("open")).then("several")
-    return joined.with_columns(outcome=pl.coalesce("outcome", several)).drop("several")
+    contradicted = store.query("SELECT rollout_id FROM contradicted").column(0).to_pylist()
+    return joined.with_columns(
+        outcome=pl.coalesce("outcome", several),
+        contradicts=pl.col("rollout_id").is_in(contradicted),
+    ).drop("several")
