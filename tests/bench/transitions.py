@@ -5,8 +5,8 @@ Run it with `make bench-transitions`. CPU seconds are the measure that survives 
 Side by side, one thread each: traces of 12 spans as agentlightning's tracer writes them (five calls
 with 2 KB of messages, four tools, a retrieval, a reward), once through its `TracerTraceToTriplet`
 in an environment of its own, and from a store with these spans. The first line of ours is the whole
-way, from stored spans to transitions; the others begin with derived tables. The mean of three runs,
-each in a fresh process.
+way, from stored spans to transitions, with the settings of `lightning-ingest derive`; the others
+begin with derived tables. The medians of three runs by turns, each in a fresh process.
 
 By size: stores whose derived tables were filled by SQL, see `FILL`, each in a process of its own,
 so that the peak of memory is its own. Four rollouts a task, five calls a rollout.
@@ -21,13 +21,17 @@ import sys
 import tempfile
 import time
 import venv
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from statistics import median
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.load.from_files import derive_all
+from otel_lightning.collector.process.allocator import share_memory
 from otel_lightning.collector.refresh import rollout_rows
-from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.export.formats import FORMATS
 from otel_lightning.learner.export.write import export_transitions as export
@@ -86,14 +90,13 @@ def write_traces(traces: int, folder: Path) -> None:
             body = Request("traces", START * 10**9, request.SerializeToString())
             load(store, [body], dead_letters=folder)
     shutil.copy(folder / "t.duckdb", folder / "spans.duckdb")
-    derive_all(folder / "t.duckdb")
+    derive(folder / "t.duckdb")
 
 
-def derive_all(path: Path) -> None:
-    """Derive everything that a store has received."""
+def derive(path: Path) -> None:
+    """Derive everything that a store has received, as `lightning-ingest derive` does."""
     with open_store(path) as store:
-        while refresh(store):
-            pass
+        derive_all(store, path)
 
 
 def fill(spans: int, path: Path) -> None:
@@ -113,12 +116,14 @@ def measure(path: Path, parquet: str, *, whole: bool) -> None:
 
     `whole` derives the tables first, and counts it.
     """
+    if whole:
+        share_memory()  # as the commands that derive do
     with tempfile.TemporaryDirectory() as folder:  # the first run imports: not what is measured
         write_traces(10, Path(folder))
         make(Path(folder) / "t.duckdb", f"{folder}/t.parquet")
     begun = time.process_time()
     if whole:
-        derive_all(path)
+        derive(path)
     rows = make(path, parquet)
     seconds = time.process_time() - begun
     print(json.dumps({"rows": rows, "seconds": seconds, "peak": peak_mb()}))
@@ -155,16 +160,29 @@ def answer(command: list[str]) -> dict[str, float]:
     return result
 
 
-def ours(path: Path, *more: str, runs: int = 1) -> dict[str, float]:
-    """Measure copies of a store, each in a process of its own: the mean of the seconds."""
+def ours(path: Path, *more: str) -> dict[str, float]:
+    """Measure a copy of a store in a process of its own."""
     os.environ["POLARS_MAX_THREADS"] = "1"
     copy = path.with_suffix(".copy")
-    found = []
+    shutil.copy(path, copy)
+    try:
+        return answer([sys.executable, __file__, "--measure", str(copy), *more])
+    finally:
+        copy.unlink()
+
+
+def by_turns(
+    work: dict[str, Callable[[], dict[str, float]]], runs: int
+) -> dict[str, dict[str, float]]:
+    """Measure each work once a turn; return the first answer of each with the median seconds."""
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in work}
     for _ in range(runs):
-        shutil.copy(path, copy)
-        found.append(answer([sys.executable, __file__, "--measure", str(copy), *more]))
-    copy.unlink()
-    return found[0] | {"seconds": sum(one["seconds"] for one in found) / runs}
+        for name, measured in work.items():
+            found[name].append(measured())
+    return {
+        name: some[0] | {"seconds": median(one["seconds"] for one in some)}
+        for name, some in found.items()
+    }
 
 
 def side_by_side(traces: int) -> None:
@@ -173,17 +191,18 @@ def side_by_side(traces: int) -> None:
         write_traces(traces, Path(folder))
         store, spans_only = Path(folder) / "t.duckdb", Path(folder) / "spans.duckdb"
         to_file = ("--parquet", f"{folder}/t.parquet")
-        theirs = peer(Path(folder))
-        rows = {
-            f"{PEER} TracerTraceToTriplet": theirs,
-            "the whole way: stored spans to transitions": ours(spans_only, "--whole", runs=RUNS),
-            "transitions alone, narrow": ours(store, runs=RUNS),
-            "transitions alone, with all text to Parquet": ours(store, *to_file, runs=RUNS),
+        theirs = f"{PEER} TracerTraceToTriplet"
+        work = {
+            theirs: partial(peer, Path(folder)),
+            "the whole way: stored spans to transitions": partial(ours, spans_only, "--whole"),
+            "transitions alone, narrow": partial(ours, store),
+            "transitions alone, with all text to Parquet": partial(ours, store, *to_file),
         }
+        rows = by_turns(work, RUNS)
     print(f"\n{spans:,} spans, the same for all\n")
     print("| work | rows | CPU s | spans a CPU-s | rows a CPU-s | times as many rows |")
     print("|---|---|---|---|---|---|")
-    slowest = theirs["rows"] / theirs["seconds"]
+    slowest = rows[theirs]["rows"] / rows[theirs]["seconds"]
     for name, row in rows.items():
         rate, seconds = row["rows"] / row["seconds"], row["seconds"]
         cells = f"{row['rows']:,} | {seconds:.2f} | {spans / seconds:,.0f} | {rate:,.0f}"
@@ -199,7 +218,8 @@ def by_size(largest: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "t.duckdb"
             fill(spans, path)
-            row = ours(path, runs=RUNS if spans < SIZES[-1] else 1)
+            size = {"store": partial(ours, path)}
+            row = by_turns(size, RUNS if spans < SIZES[-1] else 1)["store"]
         seconds = row["seconds"]
         cells = f"{seconds:.2f} | {1e6 * seconds / spans:.1f} | {spans / seconds:,.0f}"
         print(f"| {spans:,} | {row['rows']:,} | {cells} | {row['peak']:,.0f} |", flush=True)
