@@ -111,6 +111,8 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
         call.provider, _, call.request_model = (call.request_model or "").partition("/")
     _fill_request(call, span, keys)
     answer = _content(span, keys.output)
+    if answer == "null":  # how Logfire writes that there is none
+        answer = None
     whole = json_text.as_object(answer)
     # Genkit keeps the provider's own response as `raw` or `custom` beside its own form.
     response = without_made_up_id(whole.get("raw") or whole.get("custom") or answer)

@@ -279,8 +279,10 @@ def _choices(call: LlmCall, span: Span, plan: Plan, payload: Any) -> list[Messag
     """Return the answers of a call that no provider's own response says."""
     places = shape_of(span.attributes).plan(openinference_messages.answered)
     outputs = openinference_messages.conversation(places, span)
-    # The flattened answers of the OpenAI Agents SDK lack the reasoning that its own have.
-    if not outputs or (isinstance(payload, list) and REASONED in span.attributes[OUTPUT]):
+    # The flattened answers of the OpenAI Agents SDK lack reasoning and refusals, its own have both.
+    if not any(one["parts"] for one in outputs) or (
+        isinstance(payload, list) and REASONED in span.attributes[OUTPUT]
+    ):
         outputs = _answers(payload) or outputs
     if not outputs and (plan.has_choices or plan.has_prompts):
         outputs = _completions(span)
@@ -321,8 +323,10 @@ def _answers(payload: Any) -> list[Message]:
 
 
 def _answer(payload: Any) -> list[Message]:
-    """Return the answer of AutoGen (text or tool calls), DSPy (text) or Mastra (either or both)."""
+    """Return the answer of AutoGen, Mastra or OpenAI (text, tool calls or both), or DSPy (text)."""
     said = json_text.as_object(payload)
+    if said.get("tool_calls") or said.get("refusal"):  # OpenAI's message
+        return messages.read_message(said)
     content = said.get("content") or said.get("toolCalls") or said.get("text")
     if isinstance(content, list):
         content = [{"type": "tool-call", **call} for call in content if isinstance(call, dict)]

@@ -7,9 +7,10 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive import span_rows
-from otel_lightning.collector.derive.passes import sdk_records
+from otel_lightning.collector.derive.passes import sdk_records, side_by_side
 from otel_lightning.collector.derive.passes.rollouts import order
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, ToolCall
+from otel_lightning.collector.derive.passes.side_by_side import comparable_parts
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import (
     Node,
     Nodes,
@@ -19,7 +20,7 @@ from otel_lightning.collector.derive.span_tree import (
     place_of,
 )
 from otel_lightning.collector.derive.text import messages, tool_parts
-from otel_lightning.collector.derive.text.json_text import dumps
+from otel_lightning.collector.derive.text.json_text import dumps, parse
 from otel_lightning.collector.derive.text.packing import outputs, unpack
 from otel_lightning.collector.derive.union_find import Groups
 
@@ -55,6 +56,7 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
     - Both failed, so there is no response id: the one without content lies inside the time of the
       one with content, under the same parent.
     - One is that of a provider's SDK, and only the other fits it: see `sdk_records`.
+    - One is that of a client next to that of the framework: see `side_by_side`.
 
     A span above several different calls sums them up, and becomes an agent run. Two calls with
     merely equal content stay separate. So does a call that a tool or agent inside another call
@@ -76,6 +78,7 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
         *_late_answers(records),
         *_failures(records),
         *sdk_records.pairs(records),
+        *side_by_side.pairs(records),
         *_nested(known, below, sums),
     ]
     merged = _merged(records, pairs, depths(above, above)) if pairs else records
@@ -149,7 +152,23 @@ def _same_output(outer: LlmCall, inner: LlmCall) -> bool:
         return True
     if inner.error_type and not (_is_answered(inner) or outer.error_type) and _is_answered(outer):
         return False  # another attempt answered, which is not recorded by itself
+    if _lost_calls(outer, inner):
+        return True
     return _agree(outer, inner) and not _counted_otherwise(outer, inner)
+
+
+def _lost_calls(outer: LlmCall, inner: LlmCall) -> bool:
+    """Tell whether the outer record has the inner one's text and not its tool calls.
+
+    Or the arguments of the only one as its text: a framework asks for structured output that way.
+    """
+    said, answered = comparable_parts(outputs(outer)), comparable_parts(outputs(inner))
+    asked = [part for part in answered if part["type"] == "tool_call"]
+    if not said or not asked or any(part["type"] != "text" for part in said):
+        return False
+    return said == [part for part in answered if part not in asked] or (
+        [parse(part["content"]) for part in said] == [part["arguments"] for part in asked]
+    )
 
 
 def _asked(call: LlmCall) -> set[str]:
@@ -167,20 +186,8 @@ def _counted_otherwise(one: LlmCall, other: LlmCall) -> bool:
 
 def _agree(one: LlmCall, other: LlmCall) -> bool:
     """Tell whether two records have equal answers, or at least one has none."""
-    said, answered = _comparable_parts(outputs(one)), _comparable_parts(outputs(other))
+    said, answered = comparable_parts(outputs(one)), comparable_parts(outputs(other))
     return not said or not answered or said == answered
-
-
-def _comparable_parts(outputs: Iterable[Message]) -> list[Any]:
-    # Without the ids of tool calls, and below without reasoning: layers write different ids
-    # (`fc_…`, `call_…`), and not every layer records reasoning.
-    keys = ("type", "content", "name", "arguments")
-    return [
-        {key: part.get(key) for key in keys}
-        for message in outputs
-        for part in message["parts"]
-        if part["type"] != "reasoning"
-    ]
 
 
 def _alike(

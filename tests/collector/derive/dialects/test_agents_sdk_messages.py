@@ -1,0 +1,65 @@
+"""Answers of the OpenAI Agents SDK, as OpenInference and Logfire write them."""
+
+from typing import Any
+
+from support.spans import span
+
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.rows import LlmCall
+
+ANSWERED = "llm.output_messages.0.message"
+CALL = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "sun", "arguments": '{"city": "Rome"}'},
+}
+FLATTENED = {
+    f"{ANSWERED}.tool_calls.0.tool_call.id": "c1",
+    f"{ANSWERED}.tool_calls.0.tool_call.function.name": "sun",
+    f"{ANSWERED}.tool_calls.0.tool_call.function.arguments": '{"city": "Rome"}',
+}
+
+
+def generation(message: dict[str, Any], flattened: dict[str, str] | None = None) -> LlmCall:
+    told = {
+        "openinference.span.kind": "LLM",
+        "llm.model_name": "m",
+        "output.value": [{"role": "assistant", "content": None, "refusal": None, **message}],
+        f"{ANSWERED}.role": "assistant",
+        **(flattened or {}),
+    }
+    (call,) = derive([span(told)], []).llm_calls
+    return call
+
+
+def parts(call: LlmCall) -> list[tuple[str, Any]]:
+    (message,) = call.output_messages or []
+    return [(part["type"], part.get("content") or part.get("id")) for part in message["parts"]]
+
+
+def test_an_answer_with_reasoning_keeps_its_tool_calls() -> None:
+    thinking = {"reasoning_content": "It is day.", "tool_calls": [CALL]}
+    call = generation(thinking, FLATTENED)
+    assert parts(call) == [("reasoning", "It is day."), ("tool_call", "c1")]
+    said = generation({**thinking, "content": "I look."}, FLATTENED)
+    assert sorted(parts(said)) == [
+        ("reasoning", "It is day."),
+        ("text", "I look."),
+        ("tool_call", "c1"),
+    ]
+
+
+def test_a_refusal_is_the_text_of_the_answer() -> None:
+    assert parts(generation({"refusal": "I may not."})) == [("text", "I may not.")]
+
+
+def test_a_call_of_logfire_that_failed_has_no_answer() -> None:
+    told = {
+        "gen_ai.system": "openai",
+        "gen_ai.request.model": "m",
+        "input": [{"role": "user", "content": "Hi"}],
+        "output": "null",
+    }
+    failed = span(told, status="ERROR", message="RateLimitError: 429")
+    (call,) = derive([failed], []).llm_calls
+    assert (call.output_messages, call.finish_reason) == (None, "error")

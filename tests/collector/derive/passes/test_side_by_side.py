@@ -1,0 +1,71 @@
+"""Records of one call by a framework and by the client that it calls, next to each other."""
+
+from typing import Any
+
+from support.spans import asked, chat, said, span
+
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.rows import LlmCall, Span
+
+HELLO = said("assistant", "Hello")
+
+
+def record(id: str, at: float, answer: Any = HELLO, **more: Any) -> Span:  # noqa: A002
+    """Return a record of a call with one input; a response id makes it the client's."""
+    named = {"gen_ai.response.id": more.pop("named")} if "named" in more else {}
+    place = {"parent": "step", **more}
+    return span(
+        {**chat([said("user", "Hi")], answer), **named}, id=id, at=at, ends=at + 0.1, **place
+    )
+
+
+def calls(*spans: Span) -> list[LlmCall]:
+    return derive(spans, []).llm_calls
+
+
+def test_a_framework_record_that_ended_before_the_client_began_is_the_same_call() -> None:
+    (call,) = calls(record("a", 0), record("b", 1, named="r1"))
+    assert (call.span_id, call.merged_span_ids, call.response_id) == ("b", ["a"], "r1")
+
+
+def test_calls_that_were_repeated_stay_as_many_as_the_client_made() -> None:
+    spans = [record("a", 0), record("b", 1, named="r1"), record("c", 2), record("d", 3, named="r2")]
+    first, second = calls(*spans)
+    assert [first.merged_span_ids, second.merged_span_ids] == [["a"], ["c"]]
+    assert len(calls(*spans, record("e", 4, named="r3"))) == 3
+
+
+def test_parts_in_another_order_are_the_same_answer() -> None:
+    tool = asked("c1", "sun", {"city": "Rome"})["parts"]
+    text_first = {"role": "assistant", "parts": [*HELLO["parts"], *tool]}
+    text_last = {"role": "assistant", "parts": [*tool, *HELLO["parts"]]}
+    assert len(calls(record("a", 0, text_first), record("b", 1, text_last, named="r1"))) == 1
+
+
+def test_another_answer_or_another_parent_is_another_call() -> None:
+    other = said("assistant", "Bye")
+    assert len(calls(record("a", 0), record("b", 1, other, named="r1"))) == 2
+    assert len(calls(record("a", 0), record("b", 1, named="r1", parent="next"))) == 2
+    assert len(calls(record("a", 0), record("b", 1))) == 2
+
+
+def nested(outer: Any, inner: Any) -> list[LlmCall]:
+    around = span(chat([said("user", "Hi")], outer), id="a", ends=3)
+    return calls(around, record("b", 1, inner, named="r1", parent="a"))
+
+
+def test_a_framework_that_lost_the_tool_calls_of_an_answer_recorded_the_same_call() -> None:
+    both = {"role": "assistant", "parts": [*HELLO["parts"], *asked("c1", "sun", {})["parts"]]}
+    (call,) = nested(HELLO, both)
+    assert [part["type"] for part in (call.output_messages or [])[0]["parts"]] == [
+        "text",
+        "tool_call",
+    ]
+    assert len(nested(said("assistant", "Bye"), both)) == 2
+
+
+def test_structured_output_that_a_tool_call_made_is_the_same_call() -> None:
+    made = asked("c1", "Place", {"city": "Rome"})
+    (call,) = nested(said("assistant", '{"city":"Rome"}'), made)
+    assert (call.output_messages or [])[0]["parts"][0]["type"] == "tool_call"
+    assert len(nested(said("assistant", '{"city":"Oslo"}'), made)) == 2
