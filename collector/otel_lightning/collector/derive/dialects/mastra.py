@@ -73,8 +73,15 @@ def _read_run(span: Span) -> AgentRun:
     return span_rows.agent_run(span, RUNS[span.attributes[TYPE]], name)
 
 
-def _read_inference(span: Span) -> LlmCall:
+def _read_call(span: Span) -> LlmCall:
     call = semconv.read_call(span, NAME, "chat")
+    # The AI SDK's name of the provider, with the API after it: `openai.responses`.
+    call.provider = call.provider and call.provider.partition(".")[0]
+    return call
+
+
+def _read_inference(span: Span) -> LlmCall:
+    call = _read_call(span)
     if openinference.KIND in span.attributes:
         call.output_messages = _answer(span, "model_inference")
     if call.finish_reason == "tool_calls" and not span_rows.asks_for_tools(call):
@@ -83,7 +90,7 @@ def _read_inference(span: Span) -> LlmCall:
 
 
 def _read_generation(span: Span) -> LlmCall:
-    call = semconv.read_call(span, NAME, "chat")
+    call = _read_call(span)
     sent = _value(span, "mastra.model_generation.input", "input", "input.value")
     if isinstance(sent, dict):
         call.input_messages = payloads.request_messages(sent, span.memory)
