@@ -79,7 +79,8 @@ and no response ids.
 tools and response ids, up to 60 KB of each request and response: above it their `content` is \
 `truncated`. Reasoning is not sent, and nothing of a request that failed but its error. The calls \
 that name a session are traces of their own, without messages. `OTEL_LOG_TOOL_CONTENT=1` adds what \
-tools returned.
+tools returned. Version 2.1.197 does not say which request is whose where several run at once; \
+then only the responses are read.
 - GitHub Copilot CLI (with `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true`) writes of \
 each call's input only what is new. Within one run of the agent the rest is known from the calls \
 before; in later turns of a session it is not, and their `content` is `truncated`.
@@ -147,6 +148,11 @@ a recording: Rig 0.42 (Rust; content with `record_content_telemetry` only), Koog
 finish reasons and ids), OpenInference for LangChain4j (Java), Microsoft.Extensions.AI (.NET) and \
 Eino through APMPlus (Go; its inputs lose tool calls). The newest span callbacks of Eino \
 (`callbacks/otel`) write no content.
+- OpenCode 1.18 (`experimental.openTelemetry` in its configuration) sends whole messages as \
+Vercel's AI SDK does. Mastra 1 writes no reasoning of streamed answers on the spans of their \
+calls, AI SDK 5 none at all, and AI SDK 7 a tool's error without the object around it that \
+OpenAI's models get. Inngest's AgentKit 0.13 and BeeAI 0.1.30 for TypeScript write no spans of \
+their calls: OpenInference's package for BeeAI ends at 0.1.13.
 - A dialect that is not listed but follows OpenTelemetry's GenAI conventions is read as `semconv`.
 - Spans of a vendor's own, with a type, an input and an output under one prefix, are read as \
 `observed`, whatever the prefix.

@@ -104,7 +104,7 @@ def read(
     bodies = []
     for log in logs:
         by_span[log.trace_id or "", log.span_id or ""].append(log)
-        if request_bodies.BODY in log.attributes:
+        if request_bodies.is_body(log):
             bodies.append(log)
             found.mixed.add(log.trace_id or "")
         try:

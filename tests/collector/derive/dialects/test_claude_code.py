@@ -138,3 +138,37 @@ def test_a_body_whose_end_is_missing_makes_the_content_truncated() -> None:
     cut = json.dumps(SENT)[:40] + "[TRUNCATED - Content exceeds 60KB limit]"
     (call,) = derive([requested(1)], bodies(1, cut, ANSWER)).llm_calls
     assert (call.input_messages, call.response_id, call.content) == (None, "msg_1", "truncated")
+
+
+def unnamed(number: int, at: float, source: str = "sdk") -> list[Log]:
+    """Return the bodies of a request as Claude Code 2.1.197 logs them, without an id of a body."""
+    said = SENT | {"messages": [{"role": "user", "content": f"Hi {number}"}]}
+    more = {"query_source": source, "body_length": 1}
+    place = {"trace": "t1", "span_id": "interaction", "at": at}
+    request = {**more, "body": said, "event.sequence": 2 * number}
+    answer = {**more, "body": ANSWER | {"id": f"msg_{number}"}, "event.sequence": 2 * number + 1}
+    return [
+        log("api_request_body", request, **place),
+        log("api_response_body", answer | {"request_id": f"req-{number}"}, **place),
+    ]
+
+
+def inputs(*logs: Log) -> list[str | None]:
+    calls = derive([requested(1), requested(2)], logs).llm_calls
+    assert [call.response_id for call in calls] == ["msg_1", "msg_2"]
+    return [
+        call.input_messages[0]["parts"][0]["content"] if call.input_messages else None
+        for call in calls
+    ]
+
+
+def test_a_body_without_an_id_is_of_the_request_whose_response_comes_next() -> None:
+    assert inputs(*unnamed(2, 1), *unnamed(1, 1)) == ["Hi 1", "Hi 2"]
+    (asked, told), (title, named) = unnamed(1, 1), unnamed(2, 1, "title")
+    assert inputs(asked, title, named, told) == ["Hi 1", "Hi 2"]
+
+
+def test_of_several_bodies_without_ids_at_once_none_is_known_to_be_of_a_request() -> None:
+    sent = [unnamed(number, 0)[0] for number in (1, 2)]
+    answered = [unnamed(number, 1)[1] for number in (1, 2)]
+    assert inputs(*sent, *answered) == [None, None]

@@ -2,6 +2,7 @@
 
 Claude Code writes both while the span around its requests is current, so they name that span. The
 response also names its request, as the request's own span does, and the body of the request.
+Version 2.1.197 names no bodies: there it is the only one that waits for a response.
 """
 
 from collections import defaultdict
@@ -13,24 +14,49 @@ REQUEST = "request_id"
 """The provider's id of a request: an attribute of the request's span and of its response."""
 BODY = "request_body_id"
 """The id of a request's body: an attribute of the records of the request and of its response."""
+BODIES = {"body", "body_length"}
+"""The attributes of a record of a body whose id is unknown."""
+SOURCES = ("session.id", "query_source")
+"""The attributes that tell the requests of one source apart from all others."""
+
+
+def is_body(log: Log) -> bool:
+    """Tell whether a log record has the body of a request or a response."""
+    return BODY in log.attributes or log.attributes.keys() >= BODIES
 
 
 def by_request(bodies: Iterable[Log]) -> Mapping[tuple[str, str], list[Log]]:
     """Return the log records of each request, by trace and request id.
 
     Args:
-        bodies: Log records with the attribute `BODY`.
+        bodies: Log records with bodies: see `is_body`.
     """
     sent: dict[tuple[str, str], Log] = {}
     answered: list[Log] = []
-    for log in bodies:
-        if log.attributes.get(REQUEST):
+    waiting: dict[tuple[str | None, ...], list[Log]] = defaultdict(list)
+    found: dict[tuple[str, str], list[Log]] = defaultdict(list)
+    for log in sorted(bodies, key=_place):
+        trace_id, attributes = log.trace_id or "", log.attributes
+        source = trace_id, *map(attributes.get, SOURCES)
+        if not attributes.get(REQUEST):
+            if BODY in attributes:
+                sent[trace_id, attributes[BODY]] = log
+            else:
+                waiting[source].append(log)
+        elif BODY in attributes:
             answered.append(log)
         else:
-            sent[log.trace_id or "", log.attributes[BODY]] = log
-    found: dict[tuple[str, str], list[Log]] = defaultdict(list)
+            # Of several requests at once none is known to be that of the response.
+            asked = waiting.pop(source, [])
+            found[trace_id, attributes[REQUEST]] += [*asked, log] if len(asked) == 1 else [log]
     for log in answered:
         trace_id = log.trace_id or ""
         own = sent.get((trace_id, log.attributes[BODY]))
         found[trace_id, log.attributes[REQUEST]] += [log] if own is None else [own, log]
     return found
+
+
+def _place(log: Log) -> tuple[int, int]:
+    """Return the sort key of records: by time, then by the number that their process gave them."""
+    number = log.attributes.get("event.sequence", "")
+    return log.time_ns or 0, int(number) if number.isdecimal() else 0
