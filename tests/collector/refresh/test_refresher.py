@@ -30,7 +30,7 @@ from otel_lightning.collector.refresh import worker as working
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.refresher import Refresher
-from otel_lightning.collector.refresh.worker import WorkerError
+from otel_lightning.collector.refresh.worker import WorkerDiedError, WorkerError
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store, StoreError, open_store
 
@@ -237,6 +237,58 @@ def test_a_worker_that_dies_is_replaced_and_nothing_is_lost(
         assert tables(store) == expected()
         assert refresher.restarts == 1
         assert f"The worker process {victim} ended with status -9" in caplog.text
+
+
+def test_a_trace_that_kills_each_worker_is_told_and_holds_up_no_others(tmp_path: Path) -> None:
+    ids = [os.urandom(16) for _ in range(30)]
+    requests = [trace_request("chat", trace_id=one).SerializeToString() for one in ids]
+    deadly = ids[0].hex()
+    with opened(tmp_path) as (store, refresher):
+        load(store, [Request("traces", 1, one) for one in requests], dead_letters=tmp_path)
+        deadline = time.monotonic() + 60
+        while len(store.query("FROM stale")) > 1 or not refresher.deadly.is_deadly:
+            assert time.monotonic() < deadline
+            for flight in refresher._flights:
+                if deadly in flight.names:
+                    os.kill(flight.worker.pid, signal.SIGKILL)
+            with suppress(WorkerDiedError):
+                refresher.step(FEW, paced=False)
+            if not refresher.wait(0.05):
+                refresher.deadly.again_at = (
+                    0.0  # an innocent trace may have been in each of the batches
+                )
+        # Not even in this process, which the system might kill as well.
+        assert store.column("SELECT id FROM stale") == [deadly]
+        refresher.deadly.again_at = 0.0
+        derive_all(refresher)
+        assert not refresher.deadly.is_deadly
+        assert not len(store.query("FROM stale"))
+
+
+def test_workers_that_end_at_their_start_are_not_started_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = "import sys\nif any('worker_process' in one for one in sys.orig_argv): sys.exit(3)\n"
+    (tmp_path / "sitecustomize.py").write_text(broken)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    with (
+        open_store(tmp_path / "t.duckdb") as store,
+        closing(Refresher(store, workers=2)) as refresher,
+    ):
+        load(store, SENT, dead_letters=tmp_path)
+        assert refresher.step(FEW, paced=False).ids
+        eventually(lambda: refresher._starting[0].is_ready)
+        derive_all(refresher)
+        assert not len(store.query("FROM stale"))
+        assert refresher.restarts == 1
+    assert caplog.text.count("It had not started yet") == 1
+
+
+def test_the_system_ends_a_worker_before_its_owner_when_memory_runs_out(tmp_path: Path) -> None:
+    with opened(tmp_path) as (_, refresher):
+        (worker, _) = refresher._idle
+        score = int(Path(f"/proc/{worker.pid}/oom_score_adj").read_text())
+        assert score > int(Path("/proc/self/oom_score_adj").read_text())
 
 
 def test_a_worker_whose_owner_has_ended_ends_without_a_word() -> None:

@@ -276,7 +276,7 @@ class Loader(threading.Thread):
         """Derive some rows; after an error storing continues, and deriving is retried later."""
         with self._watching("deriving", clears=False):
             is_busy = self._derive_some()
-            if self._derives_again:
+            if self._derives_again and not self._refresher.deadly.is_deadly:
                 self._alarms.clear("deriving")
             return is_busy
         return False

@@ -20,7 +20,14 @@ from otel_lightning.collector.page.process import (
     Request,
 )
 from otel_lightning.collector.page.routes import respond
-from otel_lightning.collector.process.child import end_with, limit_memory, receive, send, unpacked
+from otel_lightning.collector.process.child import (
+    die_first,
+    end_with,
+    limit_memory,
+    receive,
+    send,
+    unpacked,
+)
 from otel_lightning.collector.store import StoreError
 
 NICENESS = 10  # the receiving process gets a busy processor first
@@ -57,6 +64,7 @@ class Pipe:
 def main() -> None:
     """Answer requests until the receiving process ends."""
     threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
+    die_first()
     os.nice(NICENESS)
     _, told = receive(sys.stdin.buffer)
     limit_memory(json.loads(told)["memory"])

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
+from otel_lightning.collector.refresh.deadly_traces import MOST_DEATHS, DeadlyTraces
 from otel_lightning.collector.refresh.loose_logs import refresh_loose_logs
 from otel_lightning.collector.refresh.refresh import (
     SPANS_AT_ONCE,
@@ -39,8 +40,8 @@ START_TIMES = 5
 of a CPU-second, more than it would save in a short burst."""
 SPANS_A_TRACE = 20
 """Assumed spans of a trace that was not looked at yet."""
-MOST_DEATHS = 3
-"""Deaths of workers in a row, without a batch that was derived, that count as an error."""
+START_AGAIN_SECONDS = 60.0
+"""Wait after the death of a worker that had not started."""
 WAIT_SECONDS = 0.5
 IDLE_SECONDS = 60.0
 """Time without a batch after which the workers are ended."""
@@ -108,14 +109,16 @@ class Refresher:
         self._lacks_room = False
         self._batch_seconds = 0.0
         self._retries: Counter[str] = Counter()  # by the names of batches that were given up
+        self.deadly = DeadlyTraces(store)
+        self._start_at = 0.0  # earliest start of the next worker
         self.backoff = Backoff()
         self.restarts = 0
         """Number of workers that died and were replaced."""
 
     @property
     def is_working(self) -> bool:
-        """Whether batches are in flight."""
-        return bool(self._flights)
+        """Whether batches are in flight, or traces wait for a worker that is being started."""
+        return bool(self._flights) or bool(self._awaited)
 
     @property
     def retries(self) -> int:
@@ -128,14 +131,15 @@ class Refresher:
     @property
     def is_ready(self) -> bool:
         """Whether a worker has answered."""
-        return any(flight.worker.is_ready for flight in self._flights)
+        expected = [flight.worker for flight in self._flights]
+        return any(worker.is_ready for worker in (*expected, *self._awaited))
 
     def wait(self, seconds: float = WAIT_SECONDS) -> bool:
         """Wait until a worker has answered; return False if none is at work."""
-        if self._flights and not self.is_ready:
+        if self.is_working and not self.is_ready:
             self._answered.wait(seconds)
         self._answered.clear()
-        return bool(self._flights)
+        return self.is_working
 
     def step(self, spans_at_once: int = SPANS_AT_ONCE, *, paced: bool = True) -> Step:
         """Do what can be done without waiting for a worker.
@@ -204,21 +208,25 @@ class Refresher:
     def _has_workers(self) -> bool:
         """Tell whether so much is stale that workers derive, and one of them has started.
 
-        Until one has, this process derives; if none is needed for long, all are ended.
+        Until one has, this process derives; if none is needed for long, all are ended. Traces on
+        which a worker died are left to workers: they may take so much memory that the system would
+        kill this process, too.
         """
         if not self._most:
             return False
         query = statement(__package__, "count_stale", each=SPANS_A_TRACE)
         waiting = int(self._store.query(query)["n"][0].as_py())
-        if waiting < LEAST_SPANS:
+        is_for_workers = bool(self._awaited) or (bool(self.deadly) and self._may_start())
+        if waiting < LEAST_SPANS and not is_for_workers:
             if time.monotonic() - self._used_at > IDLE_SECONDS:
                 self._end_all()
             return False
         self._used_at = time.monotonic()
         self._take_started()
-        if not self._idle and not self._starting and waiting >= START_TIMES * LEAST_SPANS:
+        is_needed = is_for_workers or waiting >= START_TIMES * LEAST_SPANS
+        if is_needed and not self._idle and not self._starting:
             self._try_to_start_one()
-        return bool(self._idle)
+        return bool(self._idle or self._awaited)
 
     def _at_work(self) -> list[Worker]:
         # Copies, because another thread asks, and this one changes the lists meanwhile.
@@ -229,8 +237,19 @@ class Refresher:
             self.watch.start()
         self._starting.append(Worker(schemas(self._store), self._wake_up))
 
+    @property
+    def _awaited(self) -> list[Worker]:
+        """The workers that are being started, if traces wait for one of them."""
+        return self._starting if self.deadly else []
+
+    def _may_start(self) -> bool:
+        """Tell whether a worker can be started, as far as is known."""
+        return not self._lacks_room and time.monotonic() >= self._start_at
+
     def _try_to_start_one(self) -> None:
         """Start a worker if the system has room for it; otherwise go on with those that run."""
+        if time.monotonic() < self._start_at:
+            return
         try:
             self._start_one()
         except (OSError, RuntimeError) as error:
@@ -250,7 +269,13 @@ class Refresher:
                 worker.started()
             except WorkerDiedError as error:
                 worker.end()
-                self._count_death(error)
+                self.restarts += 1
+                self._start_at = time.monotonic() + START_AGAIN_SECONDS
+                logger.warning(
+                    "%s It had not started yet. Deriving goes on with fewer of them, or in this "
+                    "process; starting one is tried again after %g seconds.",
+                    error, START_AGAIN_SECONDS,
+                )  # fmt: skip
             else:
                 self._idle.append(worker)
 
@@ -271,15 +296,13 @@ class Refresher:
     def _note_death(self, flight: _Flight, error: WorkerDiedError) -> None:
         self._retries.update(flight.names)
         self._end(flight)
-        self._count_death(error)
-
-    def _count_death(self, error: WorkerDiedError) -> None:
         self._deaths += 1
         self.restarts += 1
-        logger.warning("%s It is replaced, and its batch is derived again.", error)
-        # Otherwise a batch that kills each worker, by its memory for example, would be tried for
-        # ever.
-        if self._deaths >= MOST_DEATHS:
+        if not self.deadly.is_deadly:
+            logger.warning("%s It is replaced, and its batch is derived again.", error)
+        self.deadly.died(flight.names)
+        # Nobody would notice, because other batches may be derived.
+        if self._deaths >= MOST_DEATHS or self.deadly.is_deadly:
             raise error
 
     def _end(self, flight: _Flight) -> None:
@@ -348,6 +371,7 @@ class Refresher:
         self._release(flight)
         for name in flight.names:
             del self._retries[name]
+        self.deadly.derived()
         self._deaths = 0
         self._batch_seconds = time.monotonic() - flight.sent
         # All workers run at once, so a batch costs its share of their time.
@@ -358,6 +382,7 @@ class Refresher:
     def _send_some(self, spans_at_once: int, backoff: Backoff) -> bool:
         """Send new batches to idle workers; return whether there was one."""
         is_sent = False
+        spans_at_once = self.deadly.batch_size(spans_at_once)
         self._take_started()
         while self._idle and self._send(spans_at_once, backoff):
             is_sent = True
@@ -371,6 +396,7 @@ class Refresher:
         # Traces that were read, rollouts that were picked, and those that wait for a batch: none of
         # them may be in two batches.
         held = {name for one in self._flights for name in (*one.names, *one.traces, *one.blocked)}
+        held |= self.deadly.set_aside()
         with self._store.transaction():
             self._store.execute("CREATE OR REPLACE TEMP TABLE held (name VARCHAR)")
             self._store.insert("held", pa.table({"name": pa.array([*held, *waiting], pa.string())}))
@@ -379,6 +405,7 @@ class Refresher:
             if closed.is_complete():
                 if not held:  # nothing is left: what was given up was derived, or erased
                     self._retries.clear()
+                    self.deadly.clear()
                 return False
             names = set(closed.names())
             worker = self._idle.pop()

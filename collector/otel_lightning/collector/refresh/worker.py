@@ -3,6 +3,7 @@
 import json
 import logging
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -29,6 +30,8 @@ STALLED_SECONDS = 60.0
 """A worker that owes an answer, uses no CPU and exchanges nothing for this long is killed: somebody
 has stopped it (SIGSTOP), or it waits for what never comes."""
 DIED = -1
+KILLED = "it was killed, perhaps because memory ran out (dmesg may say so)"
+STALLED = f"it was killed because it did nothing for {STALLED_SECONDS:g} seconds"
 ENDING_SECONDS = 5.0
 """Longest time from the end of a process's answers to its own end."""
 
@@ -65,6 +68,7 @@ class Worker:
         self._answers: queue.Queue[tuple[int, bytes]] = queue.Queue(ANSWERS_AHEAD)
         self._ready, self._died = threading.Event(), threading.Event()
         self._active_at = time.monotonic()  # when it last sent, got or computed something
+        self._killed = KILLED  # why it was killed, if it was
         self._used: str | None = None  # its CPU time, when that was looked at last
         self.sizes: dict[str, Size] = {}
         """Size of each rollout, once all `rows` were read."""
@@ -164,6 +168,7 @@ class Worker:
         if self.is_ready or used is None or used != self._used:
             self._used, self._active_at = used, time.monotonic()
         elif time.monotonic() - self._active_at > STALLED_SECONDS:
+            self._killed = STALLED
             self._process.kill()
 
     def end(self) -> None:
@@ -197,7 +202,8 @@ class Worker:
         self._active_at = time.monotonic()
         if kind == DIED:
             status = self._ended()
-            raise WorkerDiedError(f"The worker process {self.pid} ended with status {status}.")
+            why = f": {self._killed}" if status == -signal.SIGKILL else ""
+            raise WorkerDiedError(f"The worker process {self.pid} ended with status {status}{why}.")
         if kind == message_kinds.FAILED:
             raise WorkerError(content.decode(errors="replace"))
         return kind, content

@@ -1,0 +1,74 @@
+"""Traces on which worker processes died, until they are derived.
+
+The system may kill a worker for its memory. The next one gets a smaller batch. If that does not
+help, the traces are tried once a minute, so that others are derived meanwhile.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from otel_lightning.collector.store import Sql, Store, statement
+
+MOST_DEATHS = 3
+"""Deaths of workers in a row without a batch that was derived, or on the same traces, that count as
+an error."""
+MOST_HALVINGS = 6
+"""How often the size of a batch is halved after deaths."""
+AGAIN_SECONDS = 60.0
+"""Wait before traces on which `MOST_DEATHS` workers died are tried again."""
+
+
+class DeadlyTraces:
+    """Counts deaths by the names of batches: rollouts, or ids of single traces."""
+
+    def __init__(self, store: Store) -> None:
+        """Start without any.
+
+        Args:
+            store: The store that has the table `stale`.
+        """
+        self._store = store
+        self._deaths: Counter[str] = Counter()
+        self.again_at = 0.0
+        """When those of `is_deadly` are tried again, by the monotonic clock."""
+
+    def __bool__(self) -> bool:
+        """Return whether a worker died on traces that are not derived yet."""
+        return bool(self._deaths)
+
+    @property
+    def is_deadly(self) -> bool:
+        """Whether `MOST_DEATHS` workers died on the same traces, which are not derived yet."""
+        return max(self._deaths.values(), default=0) >= MOST_DEATHS
+
+    def died(self, names: Iterable[str]) -> None:
+        """Note that a worker died on a batch."""
+        self._deaths.update(names)
+        if self.is_deadly:
+            self.again_at = time.monotonic() + AGAIN_SECONDS
+
+    def derived(self) -> None:
+        """Forget what is derived by now, by whichever batch."""
+        if self._deaths:
+            names = pa.table({"name": pa.array(self._deaths, pa.string())})
+            select = statement(__package__, "still_stale", names=Sql("{rows}"))
+            stale = set(self._store.pick(names, select)["name"].to_pylist())
+            self._deaths = Counter({n: k for n, k in self._deaths.items() if n in stale})
+
+    def clear(self) -> None:
+        """Forget all: nothing is left to derive."""
+        self._deaths.clear()
+
+    def set_aside(self) -> set[str]:
+        """Return the names that are not tried at present."""
+        is_now = time.monotonic() < self.again_at
+        return {n for n, deaths in self._deaths.items() if is_now and deaths >= MOST_DEATHS}
+
+    def batch_size(self, spans: int) -> int:
+        """Return how many spans to derive in one batch, given the usual number."""
+        aside = self.set_aside()
+        deaths = max((k for name, k in self._deaths.items() if name not in aside), default=0)
+        return max(spans >> min(deaths, MOST_HALVINGS), 1)
