@@ -1,8 +1,13 @@
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
+import pytest
+from click.testing import CliRunner
 
+from otel_lightning.learner.cli import cli
+from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN, split
 
@@ -57,3 +62,35 @@ def test_task_hash_in_the_store_is_the_beginning_of_the_sha_256(traces: "Traces"
     assert traces.ask("SELECT task_hash FROM transition_rows") == [
         {"task_hash": hash_of("ticket-7")}
     ]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "reward", "options", "told"),
+    [
+        (1, None, (), "No task is held out, so no gate could judge"),
+        (20, None, ("--held-out", "1"), "All tasks are held out, so there is nothing to learn"),
+        (20, 0.5, (), "All advantages are 0.5, so nothing tells good calls from bad ones"),
+        (20, None, ("--credit", "group"), "All advantages are 0, so nothing tells good calls"),
+        (20, None, (), None),
+    ],
+)
+def test_transitions_that_teach_or_judge_nothing_are_named(
+    traces: "Traces", tasks: int, reward: float | None, options: tuple[str, ...], told: str | None
+) -> None:
+    for i in range(20):
+        traces.call(f"r{i}")
+        traces.task(f"r{i}", f"t{i % tasks}")
+        traces.reward(f"r{i}", float(i % 2) if reward is None else reward)
+    result = CliRunner().invoke(cli, ["transitions", "--store", traces.store(), *options])
+    assert result.exit_code == 0
+    notes = [line for line in result.output.splitlines() if line.startswith(("All ", "No "))]
+    assert [told] == [note[: len(told)] for note in notes] if told else not notes
+
+
+def test_misspelt_agent_is_told_before_a_rule_is_applied(traces: "Traces", tmp_path: Path) -> None:
+    traces.call("a")
+    rule = tmp_path / "rule.sql"
+    rule.write_text("SELECT rollout_id, 1.0 AS value FROM rollouts")
+    with pytest.raises(DataError, match="No call is of an agent 'nobody'"):
+        make_transitions(traces.store(), Settings(agents=("nobody",), reward=str(rule)))
+    assert traces.ask("SELECT * FROM scores") == []

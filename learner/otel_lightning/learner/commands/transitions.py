@@ -1,6 +1,6 @@
 """`lightning-learn transitions`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -149,8 +149,31 @@ def report(summary: "Summary") -> None:
     )
     if summary.mean_reward is not None:
         click.echo(f"Mean reward {decimal(summary.mean_reward)}.")
+    for note in _what_is_missing(summary):
+        click.echo(note)
     if summary.left_out:
         click.echo("\n".join(["Left out:", *_table(summary.left_out)]))
+
+
+def _what_is_missing(summary: "Summary") -> Iterator[str]:
+    """Say why nothing could be learned from these transitions, or nothing be judged."""
+    if summary.rewarded and not summary.train:
+        yield (
+            "All tasks are held out, so there is nothing to learn from: collect rollouts of more "
+            "tasks, or lower --held-out."
+        )
+    if summary.rewarded and not summary.heldout:
+        yield (
+            "No task is held out, so no gate could judge what is learned: collect rollouts of more "
+            "tasks, or raise --held-out."
+        )
+    least = summary.least_advantage
+    if summary.transitions > 1 and least is not None and least == summary.greatest_advantage:
+        yield (
+            f"All advantages are {least:g}, so nothing tells good calls from bad ones: collect "
+            "rollouts that differ in their rewards (with a credit that compares, several of a "
+            "task)."
+        )
 
 
 def _table(counts: Mapping[str, int]) -> list[str]:

@@ -36,6 +36,8 @@ class Summary:
     train: int
     heldout: int
     mean_reward: float | None
+    least_advantage: float | None
+    greatest_advantage: float | None
     built: int
     """Number of transitions that this run built; the tasks of the others had not changed."""
     left_out: dict[str, int]
@@ -64,12 +66,11 @@ def make_transitions(
     """
     run = Run("transitions", asdict(settings))
     with opened(store) as found, recorded(run, found), stage.bounded(found):
-        credit.validate(settings.credit)
+        stage.check_agents(found, choice_of(settings))
         # A reward that is a rule is computed first: its scores become rewards in the store, of
         # which the settings then name one.
         name, rule = rules.chosen(found, settings.reward)
         settings = replace(settings, reward=name)
-        stage.check_agents(found, choice_of(settings))
         stage_rollouts(found, settings)
         # A permutation depends on every rollout, so no task can stay as it was.
         all_again = rebuild or settings.shuffle_rewards is not None
