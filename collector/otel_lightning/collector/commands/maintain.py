@@ -83,7 +83,9 @@ def forget(store: Path, memory: int, **selected: Any) -> None:
     if not erased.rows:
         if erased.has_finished:
             return
-        raise click.ClickException("Nothing in the store is selected by that; nothing was erased.")
+        raise click.ClickException(
+            "No trace or rollout in the store matches the options; nothing was erased."
+        )
     click.echo(
         f"Erased {number_of(erased.traces, 'trace')} and {number_of(erased.rollouts, 'rollout')}: "
         f"{number_of(erased.rows, 'row')}. "

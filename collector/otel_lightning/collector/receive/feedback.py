@@ -112,13 +112,15 @@ def _record(item: Any, now_ns: int) -> LogRecord:
 
 def _check(given: Item) -> None:
     if "id" not in given:
-        raise ValueError("id is missing: with one of your own it can be sent again safely.")
+        raise ValueError(
+            "id is missing: give a text that no other judgement has, so that sending again is safe."
+        )
     if "value" not in given and "label" not in given:
-        raise ValueError("it judges nothing: give value or label.")
+        raise ValueError("value and label are missing: give one of them.")
     if "span_id" in given and "trace_id" not in given:
         raise ValueError("span_id needs its trace_id.")
     if not given.keys() & set(JUDGED):
-        raise ValueError(f"it says not what it judges: give one of {', '.join(JUDGED)}.")
+        raise ValueError(f"it does not name the judged object: give one of {', '.join(JUDGED)}.")
 
 
 def _text(name: str, value: Any) -> str:

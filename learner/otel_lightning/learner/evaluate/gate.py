@@ -294,7 +294,7 @@ def _too_few(tasks: int, effective: float) -> list[Refusal]:
     if effective < MINIMUM_EFFECTIVE:
         text = (
             f"the importance weights leave an effective sample of {effective:.1f} rollouts "
-            f"({MINIMUM_EFFECTIVE:.0f} needed: collect more, or learn less at once)"
+            f"({MINIMUM_EFFECTIVE:.0f} needed: collect more rollouts, or make the change smaller)"
         )
         reasons.append(Refusal(Cause.SMALL_SAMPLE, text))
     return reasons
@@ -306,7 +306,7 @@ def _clipped_away(compared: Compared) -> list[Refusal]:
     if not compared.clipped or kept >= LEAST_KEPT:
         return []
     cut = f"--clip cut away {1 - kept:.0%} of the importance weights"
-    text = f"{cut}, so that part was not judged: learn less at once, or raise --clip"
+    text = f"{cut}, so that part was not judged: make the change smaller, or raise --clip"
     return [Refusal(Cause.CLIPPING, text)]
 
 

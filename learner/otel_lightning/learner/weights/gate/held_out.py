@@ -100,7 +100,7 @@ def _thin(verdict: Verdict) -> list[Refusal]:
     text = (
         f"the overlap is thin: the {verdict.rollouts} rollouts tell as much about the new weights "
         f"as {verdict.effective_sample_size:.1f} of their own would ({share:.1%}; "
-        f"{LEAST_SHARE:.0%} needed: learn less at once, or run the agent again with the new model)"
+        f"{LEAST_SHARE:.0%} needed: train fewer steps, or run the agent again with the new model)"
     )
     return [Refusal(Cause.OVERLAP, text)]
 
