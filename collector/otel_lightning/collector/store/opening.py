@@ -11,6 +11,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import TypeAlias
 
@@ -27,7 +28,12 @@ from otel_lightning.collector.store.connection import (
 from otel_lightning.collector.store.errors import StoreError
 from otel_lightning.collector.store.files.private_log import OTHERS, PrivateLog
 from otel_lightning.collector.store.files.replacement import OPTIONS
-from otel_lightning.collector.store.files.server_file import Server, read_server
+from otel_lightning.collector.store.files.server_file import (
+    Server,
+    is_of_another_version,
+    read_server,
+    server_file,
+)
 from otel_lightning.collector.store.sql_text import quote_literal, quote_name
 
 logger = logging.getLogger(__name__)
@@ -106,6 +112,12 @@ def open_store(
     except StoreError as error:
         if unreached and LOCKED in str(error):
             raise StoreError(unreached) from error
+        if LOCKED in str(error) and is_of_another_version(path):
+            raise StoreError(
+                f"'{path}' is served by an otel-lightning of another version: '{server_file(path)}'"
+                f" lacks what version {version('otel-lightning')} needs. Use the same version for "
+                "both: restart lightning-ingest after an upgrade."
+            ) from error
         raise
     store.path = path
     try:

@@ -268,9 +268,12 @@ def test_why_a_statement_could_not_be_judged_is_told_and_logged(
 
 
 @pytest.mark.parametrize("deep", ["(" * 9000 + "1" + ")" * 9000, "1+" * 20_000 + "1", "[" * 900])
-def test_a_deep_statement_breaks_nothing(deep: str, reader: Store) -> None:
+def test_a_deep_statement_breaks_nothing_and_is_logged_in_one_line(
+    deep: str, reader: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     with suppress(StoreError):
         reader.query(f"SELECT {deep}")
+    assert len(caplog.text.splitlines()) <= 1
     assert reader.query("SELECT 1 AS one")["one"].to_pylist() == [1]
 
 

@@ -119,8 +119,9 @@ class ReadOnlyGuard:
                 return self._decide(session, sql, cancellation)
         except ClosedGateError as error:
             return _refused(sql, str(error))
-        except Exception as error:  # Quack would only say "Authorization failed", and log nothing
-            logger.exception("A statement could not be judged")
+        except Exception as error:  # noqa: BLE001  Quack would only say "Authorization failed"
+            # Without a traceback: a statement that is nested very deeply is one reason.
+            logger.error("A statement could not be judged: %r", error)  # noqa: TRY400
             return _refused(sql, f"lightning-ingest could not judge the statement: {error}")
 
     @contextmanager
@@ -286,7 +287,10 @@ def _types(sql: str) -> set[duckdb.StatementType]:
 
 
 def _refused(sql: str, reason: str) -> str | None:
-    return None if SENT_ROWS.match(sql) else f"SELECT error({quote_literal(reason)})"
+    if SENT_ROWS.match(sql):
+        logger.warning("The rows of a client were refused, who hears no reason: %s", reason)
+        return None
+    return f"SELECT error({quote_literal(reason)})"
 
 
 def _not_callable(name: str) -> str:

@@ -2,8 +2,9 @@
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from otel_lightning.collector.files.atomic import PRIVATE, replaced
 
@@ -35,10 +36,27 @@ def write_server(path: Path, server: Server) -> None:
 
 
 def read_server(path: Path) -> Server | None:
-    """Read the server file of a store; return None if it is missing or its process has ended."""
+    """Read the server file of a store; return None if it is missing or its process has ended.
+
+    What a newer version has added to it is left out.
+    """
+    told = _told_by_running(path)
     try:
-        server = Server(**json.loads(server_file(path).read_text()))
-        os.kill(server.pid, 0)  # sends no signal, only fails if there is no such process
-    except (OSError, ValueError, TypeError):
+        return Server(**{one.name: told[one.name] for one in fields(Server) if one.name in told})
+    except TypeError:  # `is_of_another_version`, or there is no process
         return None
-    return server
+
+
+def is_of_another_version(path: Path) -> bool:
+    """Return whether a running process has a server file that this version cannot read."""
+    return bool(_told_by_running(path)) and read_server(path) is None
+
+
+def _told_by_running(path: Path) -> dict[str, Any]:
+    """Return what the server file says; nothing if there is none or its process has ended."""
+    try:
+        told: dict[str, Any] = json.loads(server_file(path).read_text())
+        os.kill(told["pid"], 0)  # sends no signal, only fails if there is no such process
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+    return told
