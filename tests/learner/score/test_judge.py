@@ -47,6 +47,17 @@ def judge(traces: "Traces", server: JudgeServer, *more: str) -> Result:
 ONE = ("--measure", "intent_resolution")
 
 
+def test_received_rewards_of_a_rubrics_name_are_told(traces: "Traces", server: JudgeServer) -> None:
+    traces.reward("good", 1.0, name="intent_resolution")
+    traces.reward("good", None, name="task_adherence", label="fine")
+    rollouts(traces, good="quality=1")
+    for _ in range(2):  # the scores of the first time are no rewards from elsewhere
+        result = judge(traces, server)
+        assert result.exit_code == 0
+        assert "1 reward named 'intent_resolution' came from elsewhere" in result.stderr
+        assert "named 'task_" not in result.stderr
+
+
 def test_three_measures_by_default_each_become_a_reward(
     traces: "Traces", server: JudgeServer
 ) -> None:

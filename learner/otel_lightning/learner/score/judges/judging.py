@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
@@ -14,7 +14,7 @@ import polars as pl
 from otel_lightning.collector.store import StoreLike, opened
 from otel_lightning.collector.terminal.progress import Progress
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.named_sql import arrow
+from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.runs import Run, fingerprint, recorded
 from otel_lightning.learner.score.judges.answers import combine, read_answer
 from otel_lightning.learner.score.judges.asking import (
@@ -81,6 +81,8 @@ class Report:
     tallies: tuple[Tally, ...]
     without_text: int
     usage: Usage
+    also_received: Mapping[str, int] = field(default_factory=dict)
+    """Number of rewards from elsewhere that have the name of a rubric, by this name."""
 
 
 def judge_rollouts(store: StoreLike, plan: Plan, judge: Judge) -> Report:
@@ -116,8 +118,7 @@ def judge_rollouts(store: StoreLike, plan: Plan, judge: Judge) -> Report:
     scores = pl.DataFrame(rows, schema=SCHEMA)
     tallies = tuple(tally(rubric, scores.filter(name=rubric.name)) for rubric in plan.rubrics)
     report = Report(tallies, without_text, session.usage)
-    _write(store, plan, scores, run, report)
-    return report
+    return _write(store, plan, scores, run, report)
 
 
 def source_of(rubric: Rubric, plan: Plan, judge: Judge) -> str:
@@ -190,16 +191,20 @@ def _judged(record: Record, plan: Plan) -> Mapping[str, Any]:
     return {"rollout_id": record.rollout_id, **place}
 
 
-def _write(store: StoreLike, plan: Plan, scores: pl.DataFrame, run: Run, report: Report) -> None:
-    ended = run.ended(
-        outcome="done",
-        fingerprint=fingerprint(scores),
-        metrics=asdict(report),
-        artifact="scores",
-    )
+def _write(store: StoreLike, plan: Plan, scores: pl.DataFrame, run: Run, report: Report) -> Report:
     # All scores are written at the end: a run that fails leaves the former scores as they were.
     with opened(store) as found:
         for rubric in plan.rubrics:
             own = scores.filter(name=rubric.name)
             replace_scores(found, plan.prefix(rubric), pl.concat([own, spreads(own)]))
+        names = [rubric.name for rubric in plan.rubrics]
+        mixed = read(found, __package__, "also_received", names=names, judges=JUDGE)
+        report = replace(report, also_received=dict(mixed.iter_rows()))
+        ended = run.ended(
+            outcome="done",
+            fingerprint=fingerprint(scores),
+            metrics=asdict(report),
+            artifact="scores",
+        )
         found.insert("runs", arrow(ended))
+    return report
