@@ -147,7 +147,9 @@ was cut off as an error.
 a recording: Rig 0.42 (Rust; content with `record_content_telemetry` only), Koog (Kotlin; no \
 finish reasons and ids), OpenInference for LangChain4j (Java), Microsoft.Extensions.AI (.NET) and \
 Eino through APMPlus (Go; its inputs lose tool calls). The newest span callbacks of Eino \
-(`callbacks/otel`) write no content.
+(`callbacks/otel`) write no content. Spring AI 2 (Java) writes texts alone: what the model asked \
+its tools for is known from the executions that follow, and the `content` of both calls is \
+`truncated`.
 - OpenCode 1.18 (`experimental.openTelemetry` in its configuration) sends whole messages as \
 Vercel's AI SDK does. Mastra 1 writes no reasoning of streamed answers on the spans of their \
 calls, AI SDK 5 none at all, and AI SDK 7 a tool's error without the object around it that \

@@ -246,3 +246,78 @@ def test_only_the_calls_and_tools_of_eino_are_rows() -> None:
     (tool,) = derived.tool_calls
     assert (tool.name, tool.arguments, tool.result) == ("sun", CITY, "It shines.")
     assert tool.llm_span_id == "chatmodel"
+
+
+# Spring AI 2.0 (Java), org.springframework.ai.chat.observation of 2026-07: the handlers of prompts
+# and completions write texts alone, so what the model asked its tools for is in their spans only.
+
+
+def spring(id: str, at: float, reason: str, sent: list[Any], **more: Any) -> Span:  # noqa: A002
+    given = {
+        "gen_ai.operation.name": "chat",
+        **MODEL,
+        "gen_ai.response.id": f"chatcmpl-{id}",
+        "gen_ai.response.finish_reasons": [reason],
+        "gen_ai.input.messages": sent,
+        **more,
+    }
+    return span(given, id=id, parent="client", at=at)
+
+
+def spring_tool(id: str, at: float, city: str) -> Span:  # noqa: A002
+    given = {
+        "gen_ai.operation.name": "framework",
+        "spring.ai.kind": "tool_call",
+        "spring.ai.tool.definition.name": "sun",
+        "spring.ai.tool.call.id": id,
+        "spring.ai.tool.call.arguments": json.dumps({"city": city}),
+        "spring.ai.tool.call.result": '"It shines."',
+    }
+    return span(given, id=id, parent="client", at=at)
+
+
+def test_the_tools_that_ran_after_a_call_of_spring_ai_are_what_it_asked_for() -> None:
+    history = [
+        {"role": "user", "content": QUESTION["parts"][0]["content"]},
+        {"role": "assistant", "content": ""},
+        {"role": "tool", "content": ""},
+    ]
+    derived = derive(
+        [
+            span({"spring.ai.kind": "chat_client"}, id="client", ends=20),
+            spring("a", 1, "TOOL_CALLS", history[:1]),
+            spring_tool("call_1", 3, "Rome"),
+            spring_tool("call_2", 5, "Oslo"),
+            spring(
+                "b", 7, "STOP", history, **{"gen_ai.output.messages": [said("assistant", "Yes")]}
+            ),
+            spring_tool("call_3", 9, "Lima"),
+        ],
+        [],
+    )
+    first, second = derived.llm_calls
+    asked = (first.output_messages or [{}])[0]["parts"]
+    assert [(part["id"], part["arguments"]) for part in asked] == [
+        ("call_1", {"city": "Rome"}),
+        ("call_2", {"city": "Oslo"}),
+    ]
+    assert (first.finish_reason, second.output_messages) == (
+        "tool_calls",
+        [said("assistant", "Yes")],
+    )
+    assert {first.content, second.content} == {"truncated"}  # texts beside them may be lost
+    assert {tool.tool_call_id: tool.llm_span_id for tool in derived.tool_calls} == {
+        "call_1": "a",
+        "call_2": "a",
+        "call_3": None,
+    }
+
+
+def test_a_tool_that_ran_while_a_call_ran_is_none_of_its_requests() -> None:
+    spans = [
+        span({"spring.ai.kind": "chat_client"}, id="client", ends=20),
+        spring("a", 1, "TOOL_CALLS", [{"role": "user", "content": "Hi"}]),
+        spring_tool("call_1", 1.5, "Rome"),
+    ]
+    (call,) = derive(spans, []).llm_calls
+    assert call.output_messages is None

@@ -211,7 +211,8 @@ def fold_requests(found: Reading) -> None:
         and tool.arguments is not None
         and (parent := found.nodes[tool.trace_id or "", tool.span_id or ""].parent) in calls
     )
-    requests = sorted([*found.requests, *below], key=tools.in_time)
+    beside = tools.of_siblings(found.tools, found.calls, found.nodes)
+    requests = sorted([*found.requests, *below, *beside], key=tools.in_time)
     changed = duplicates.add_requests(found.calls, requests)
     completed = outlined_inputs.complete(found.calls, found.nodes, found.tools)
     for call in (*changed, *completed, *late_inputs.cut(found.calls)):
