@@ -90,6 +90,9 @@ writes no model calls, only functions around them; trace the model's client besi
 LlamaIndex's own `llama-index-observability-otel` cuts all texts after 200 characters and names \
 no model, so nothing of it is read. Traceloop for LlamaIndex in JavaScript (0.27.0) loses the tool \
 calls and calls their results the user's words, so the `content` of both calls is `truncated`.
+- Future AGI's traceAI writes no response ids, finish reasons and reasoning of chat completions, \
+and of a streamed answer only the text, so its `content` is `truncated`. For LangChain it leaves \
+the tool calls out of inputs.
 - Mastra 1 through `@mastra/arize` writes no token counts, ids and finish reasons of streamed \
 calls, and of a call that failed only that the agent's run failed.
 - VoltAgent 2 writes one span for all model calls of a run, without their answers, so only the \

@@ -7,6 +7,8 @@ from otel_lightning.collector.derive.text.tool_parts import Part
 
 CALLED = "function_call"
 """The type of an item of the Responses API that calls a tool."""
+REASONED = '"id": "rs_'
+"""How the id of an item of the Responses API that holds reasoning begins, in JSON."""
 SPELLED = ("ThinkingBlock(", "TextBlock(", "ToolUseBlock(")
 """How the `repr()` of a block begins; see `written_out`."""
 _BLOCK_KEYS = {"thinking": "thinking", "text": "text", "tool_use": "input"}
@@ -22,7 +24,7 @@ def written_out(part: Part) -> list[Part]:
     text = part.get("content")
     if part["type"] != "text" or not isinstance(text, str):
         return [part]
-    if CALLED in text and text[:1] in "[{":
+    if text[:1] in "[{" and (CALLED in text or REASONED in text):
         items = parse_literal(text)
         listed = items if isinstance(items, list) else [items]
         if all(isinstance(item, dict) and item.get("type") for item in listed):
