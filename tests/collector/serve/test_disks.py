@@ -1,6 +1,7 @@
 """Disks of a running `lightning-ingest` that stop, come back, are full, or are moved away."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,9 +18,9 @@ STORING, RECEIVING = 'lightning_alarm{alarm="storing"}', 'lightning_alarm{alarm=
 
 
 @contextmanager
-def logged(store: Path, log: Path) -> Iterator[tuple[Popen[bytes], str]]:
+def logged(store: Path, log: Path, *more: str) -> Iterator[tuple[Popen[bytes], str]]:
     """Run an ingester whose log is in a file; yields its process and its HTTP address."""
-    options = ("--http", "127.0.0.1:0", "--grpc", "none", "--refuse-after", "1s")
+    options = ("--http", "127.0.0.1:0", "--grpc", "none", "--refuse-after", "1s", *more)
     command = (sys.executable, "-m", "otel_lightning.collector", "serve", *options)
     with (
         log.open("a") as stderr,
@@ -133,6 +134,41 @@ def test_a_full_disk_of_the_store_alone_passes_without_loss(
     with running(store) as ingester:
         assert status(ingester.http, "after") == 200
         eventually(lambda: names(store) == {"before", "after"})
+
+
+def large_request() -> bytes:
+    """8 MB that are not compressed away."""
+    request = trace_request(*["chat"] * 100)
+    for span in request.resource_spans[0].scope_spans[0].spans:
+        text = span.attributes.add(key="gen_ai.input.messages").value
+        text.string_value = os.urandom(40_000).hex()
+    return request.SerializeToString()
+
+
+def test_a_full_disk_for_what_is_spilled_is_told_and_waited_for(
+    disks: Callable[..., Disk], tmp_path: Path
+) -> None:
+    disk = disks("t.duckdb.tmp")
+    store, log = tmp_path / "t.duckdb", tmp_path / "log"
+    with logged(store, log, "--memory", "256MB") as (process, http):
+        assert status(http, "before") == 200
+        eventually(lambda: names(store) == {"before"})
+        full = disk.fill()
+        sent = 0
+        while metric(http, STORING) == 0:  # until memory is full, and DuckDB has to spill
+            assert sent < 200, "DuckDB did not spill"
+            sent += send(http, large_request()).status == 200
+        told = check(store)
+        assert f"what DuckDB spills cannot use '{disk.folder}' (No space left on device)" in told
+        assert "has to be started again" in told
+        eventually(lambda: status(http, "refused") == 503)
+        assert process.poll() is None  # it would end at once again
+        full.unlink()
+        assert process.wait(60) == 1
+    assert "Traceback" not in log.read_text()
+    store.with_name("t.duckdb.server").unlink(missing_ok=True)
+    with running(store):
+        eventually(lambda: column(store, "SELECT count(*) FROM spans")[0] >= 1 + 100 * sent)
 
 
 def test_a_disk_without_inodes_is_told_as_that(disks: Callable[..., Disk]) -> None:

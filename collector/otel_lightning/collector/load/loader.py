@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -48,6 +48,10 @@ CHECKPOINT_SECONDS = 300.0  # without a possible checkpoint, after which an alar
 BLOCKED = (
     "statements or transactions of SQL clients go on. End the clients that have the writer token; a"
     " statement of theirs that goes on without its client ends when lightning-ingest is restarted"
+)
+RESTART = (
+    "lightning-ingest has to be started again: once the disk takes writes it ends with exit code 1,"
+    " for its supervisor; what was acknowledged is on the spool"
 )
 FORGET_SECONDS = 300.0  # between two runs of retention
 REASON_LENGTH = 300  # characters of an error that an alarm repeats
@@ -128,6 +132,12 @@ class Loader(threading.Thread):
 
     def run(self) -> None:
         """Store and derive until `stop` is called, then once more for the rest."""
+        with suppress(BrokenStoreError):  # the alarm says it; the supervisor ends the process
+            self._run_until_stopped()
+            self._attempt(idle=False)
+        self._refresher.close()
+
+    def _run_until_stopped(self) -> None:
         while not self._stopping.is_set():
             patience = INTERVAL_SECONDS if self._postponed else IDLE_SECONDS
             idle = not (self._spool.arrived.wait(timeout=patience) or self._postponed)
@@ -136,8 +146,6 @@ class Loader(threading.Thread):
             self._spool.arrived.clear()
             self._attempt(idle=idle)
             self._gather()
-        self._attempt(idle=False)
-        self._refresher.close()
 
     def _gather(self) -> None:
         """Wait up to half a second for a full batch, which fills a row group."""
@@ -294,7 +302,7 @@ class Loader(threading.Thread):
         try:
             yield
         except BrokenStoreError as error:  # only a restart of DuckDB, so of the process, helps
-            self._alarms.sound(alarm, _in_one_line(error))
+            self._alarms.sound(alarm, f"{_in_one_line(error)} {RESTART}")
             self._wait_for_disk()
             raise
         except Exception as error:  # if the thread ended, nothing would be stored any more

@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -54,6 +55,14 @@ def log_to_stderr(form: Format) -> None:
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger(OURS).setLevel(logging.INFO)
+    threading.excepthook = _log_death
+
+
+def _log_death(died: threading.ExceptHookArgs) -> None:
+    """Log the error that ended a thread as a line with time and level, too."""
+    name = died.thread.name if died.thread else "unknown"
+    error = died.exc_value
+    logging.getLogger(f"{OURS}.collector.serve").critical("Thread '%s' died", name, exc_info=error)
 
 
 def say_with(form: Format, echo: Callable[[str], None]) -> Callable[[str], None]:

@@ -10,6 +10,7 @@ from otel_lightning.collector.files.atomic import sync
 from otel_lightning.collector.files.disk_check import write_error
 from otel_lightning.collector.spool.format import Damage, segment_path
 from otel_lightning.collector.spool.segment import make_durable
+from otel_lightning.collector.store.files.spilling import spill_folder
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +66,19 @@ def folder_fault(folder: Path) -> str | None:
 
 
 def store_fault(store_path: Path) -> str | None:
-    """Describe why the disk of a store takes no writes; None if it does, or this user may not."""
-    error = write_error(store_path.resolve().parent)  # DuckDB's log is beside the file itself
-    if error is None or error.errno in (errno.EACCES, errno.EPERM):
-        return None
-    return fault(store_path, error, "the store")
+    """Describe why the disk of a store takes no writes; None if it does, or this user may not.
+
+    DuckDB spills to a folder that may be on another disk. If that is full, a checkpoint may fail.
+    """
+    spilled = spill_folder(store_path)
+    places = {"the store": store_path.resolve().parent}  # DuckDB's log is beside the file itself
+    if spilled.is_dir():
+        places["what DuckDB spills"] = spilled
+    for user, folder in places.items():
+        error = write_error(folder)
+        if error and error.errno not in (errno.EACCES, errno.EPERM):
+            return fault(folder, error, user)
+    return None
 
 
 def set_aside(folder: Path, damage: Damage, aside: Path) -> Path:

@@ -45,7 +45,7 @@ class SpillFolder:
         Raises:
             OSError: If it cannot be made.
         """
-        self.path = _made(_common(path))
+        self.path = _made(spill_folder(path))
         # Also when the program ends without closing the store. A forked process leaves it alone.
         weakref.finalize(self, _remove, self.path, os.getpid())
 
@@ -89,12 +89,12 @@ def erase_spilled(path: Path) -> None:
         path: The store's file.
     """
     own = _in_use.get(path.absolute())
-    for folder, files in _spilled(_common(path)):
+    for folder, files in _spilled(spill_folder(path)):
         if own and folder == own.path:
             continue
         for file in files:
             erase_file(file)
-        if folder != _common(path):
+        if folder != spill_folder(path):
             with suppress(OSError):  # a file that is not DuckDB's
                 folder.rmdir()
 
@@ -109,16 +109,19 @@ def limit_spilling(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
         path: The store's file; DuckDB spills to a folder beside it.
     """
     spilled = 0
-    for _, files in _spilled(_common(path)):
+    for _, files in _spilled(spill_folder(path)):
         for file in files:
             with suppress(FileNotFoundError):  # the statement has ended
                 spilled += file.stat().st_size
-    most = max(int(SHARE * (shutil.disk_usage(path.parent).free + spilled)), spilled)
+    folder = spill_folder(path)  # it may be a link, or another disk may be mounted there
+    free = shutil.disk_usage(folder if folder.exists() else path.parent).free
+    most = max(int(SHARE * (free + spilled)), spilled)
     with suppress(duckdb.OutOfMemoryException):  # more was spilled meanwhile: the limit stays
         connection.execute(f"SET GLOBAL {SETTING} = '{most}B'")
 
 
-def _common(path: Path) -> Path:
+def spill_folder(path: Path) -> Path:
+    """Return the folder in which all processes spill of one store; it may be on another disk."""
     return path.absolute().with_name(path.name + ".tmp")
 
 
