@@ -93,6 +93,9 @@ calls and calls their results the user's words, so the `content` of both calls i
 - Future AGI's traceAI writes no response ids, finish reasons and reasoning of chat completions, \
 and of a streamed answer only the text, so its `content` is `truncated`. For LangChain it leaves \
 the tool calls out of inputs.
+- Judgment's SDK (`judgeval`) sends a span more than once while it runs, and the first is kept, \
+which may lack what a tool returned; the next call's input has it. Of a streamed answer it has \
+only the text, so its `content` is `truncated`.
 - Mastra 1 through `@mastra/arize` writes no token counts, ids and finish reasons of streamed \
 calls, and of a call that failed only that the agent's run failed.
 - VoltAgent 2 writes one span for all model calls of a run, without their answers, so only the \

@@ -1,8 +1,9 @@
 """Observability vendors' own spans: a type, an input and an output under the vendor's prefix.
 
 LangWatch (`langwatch.span.type`, `langwatch.input`), Laminar (`lmnr.span.type`, `lmnr.span.input`),
-VoltAgent (`span.type`, `input`) and Genkit (`genkit:metadata:subtype`, `genkit:input`) write such
-spans without the keys of any convention. Other vendors do the same, so every prefix is accepted.
+Judgment (`judgment.span_kind`, `judgment.input`), VoltAgent (`span.type`, `input`) and Genkit
+(`genkit:metadata:subtype`, `genkit:input`) write such spans without the keys of any convention.
+Other vendors do the same, so every prefix is accepted.
 """
 
 from functools import lru_cache
@@ -21,7 +22,9 @@ CONVERSATION_KEYS = ("lmnr.association.properties.session_id",)
 OPERATIONS = {**dict.fromkeys(("llm", "generation", "model"), "chat"), "embedding": "embeddings"}
 AGENT_KINDS = {"agent": "agent", "workflow": "workflow", "flow": "workflow"}
 RETRIEVALS = {"rag": "retriever", "retriever": "retriever", "reranker": "reranker"}
-TYPES = ("span.type", "span.kind", "observation.type", "metadata:subtype")
+TYPES = ("span.type", "span.kind", "span_kind", "observation.type", "metadata:subtype")
+PAYLOADS = ("gen_ai.prompt", "gen_ai.completion")
+"""Where Judgment has a whole request and response, instead of under its own prefix."""
 REQUEST, RESPONSE = ".llm_request", ".llm_response"
 """Early Google ADK: the whole request and response under a prefix, without a type."""
 MODELS = ("gen_ai.request.model", "gen_ai.response.model")
@@ -54,6 +57,9 @@ def _keys(names: tuple[str, ...]) -> Keys | None:
         prefix = next((name.removesuffix(end) for end in TYPES if name.endswith(end)), None)
         if prefix is not None and prefix[-1:] in {"", ".", ":"}:
             found = [_under(prefix, names, what) for what in Keys._fields[1:]]
+            if not any(found[:2]):
+                own = *PAYLOADS, None, None, f"{prefix}usage.metadata"
+                found = [key if key in names else None for key in own]
             return Keys(name, *found) if any(found[:2]) else None
         answer = f"{name.removesuffix(REQUEST)}{RESPONSE}"
         if name.endswith(REQUEST) and answer in names:
@@ -125,11 +131,15 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     (reason, *_) = semconv.finish_reasons(span.attributes)
     call.finish_reason = call.finish_reason or finish.reason(reason)
     span_rows.completed(call, *(span.attributes.get(key) for key in keys[1:3] if key))
+    if keys.output == PAYLOADS[1] and isinstance(answer, str):
+        call.content = "truncated"  # a stream's text, without the tool calls if there were any
     return span_rows.without_doubtful_reason(call, reason)
 
 
 def _fill_request(call: LlmCall, span: Span, keys: Keys) -> None:
     sent, params = _content(span, keys.input), _content(span, keys.params)
+    if keys.input == PAYLOADS[0] and payloads.fill_from_request(call, sent, span.memory):
+        return
     given = json_text.as_object(params)
     request = sent if isinstance(sent, dict) else {"messages": sent}
     call.input_messages = payloads.request_messages(request, span.memory)

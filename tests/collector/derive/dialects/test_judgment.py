@@ -1,0 +1,58 @@
+"""Judgment's spans, which have a type but no input or output under their own prefix."""
+
+from typing import Any
+
+from support.spans import span
+
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.rows import LlmCall
+
+REQUEST = {
+    "model": "m",
+    "temperature": 0,
+    "messages": [{"role": "user", "content": "Hi"}],
+    "tools": [{"type": "function", "function": {"name": "sun", "parameters": {}}}],
+}
+SAID = {"role": "assistant", "content": "Hello"}
+RESPONSE = {
+    "id": "r1",
+    "model": "m-1",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": SAID}],
+    "usage": {"prompt_tokens": 7, "completion_tokens": 2},
+}
+
+
+def read(completion: Any, **more: Any) -> LlmCall:
+    told = {"judgment.span_kind": "llm", "gen_ai.prompt": REQUEST, "gen_ai.completion": completion}
+    (call,) = derive([span(told | more)], []).llm_calls
+    return call
+
+
+def test_whole_requests_and_responses_are_read() -> None:
+    call = read(RESPONSE)
+    assert (call.request_model, call.response_model, call.response_id) == ("m", "m-1", "r1")
+    assert (call.input_tokens, call.output_tokens, call.finish_reason) == (7, 2, "stop")
+    assert call.request_params == {"temperature": 0}
+    assert [tool["name"] for tool in call.tool_definitions or []] == ["sun"]
+    assert call.content == "full"
+
+
+def test_the_text_of_a_stream_is_an_answer_that_may_lack_tool_calls() -> None:
+    call = read("Hello", **{"judgment.usage.metadata": RESPONSE["usage"]})
+    assert (call.output_messages or [])[0]["parts"] == [{"type": "text", "content": "Hello"}]
+    assert (call.input_tokens, call.output_tokens, call.content) == (7, 2, "truncated")
+
+
+def test_tools_and_agents_are_read() -> None:
+    tool = {"judgment.span_kind": "tool", "judgment.input": {"city": "Rome"}}
+    agent = {"judgment.span_kind": "agent", "judgment.input": {"text": "Hi"}}
+    derived = derive(
+        [
+            span(tool | {"judgment.output": "It shines."}, id="t", parent="a", name="sun"),
+            span(agent, id="a", name="desk"),
+        ],
+        [],
+    )
+    (ran,), (run,) = derived.tool_calls, derived.agent_runs
+    assert (ran.name, ran.arguments, ran.result) == ("sun", {"city": "Rome"}, "It shines.")
+    assert (run.kind, run.name) == ("agent", "desk")
