@@ -160,7 +160,9 @@ its tools for is known from the executions that follow, and the `content` of bot
 Vercel's AI SDK does. Mastra 1 writes no reasoning of streamed answers on the spans of their \
 calls, AI SDK 5 none at all, and AI SDK 7 a tool's error without the object around it that \
 OpenAI's models get. Inngest's AgentKit 0.13 and BeeAI 0.1.30 for TypeScript write no spans of \
-their calls: OpenInference's package for BeeAI ends at 0.1.13.
+their calls: OpenInference's package for BeeAI ends at 0.1.13. Traceloop's SDK for JavaScript \
+(0.27.0) loses the tool calls of answers that the AI SDK streams; if the executions came after the \
+call, they are taken from these, and `content` is `truncated`.
 - A dialect that is not listed but follows OpenTelemetry's GenAI conventions is read as `semconv`.
 - Spans of a vendor's own, with a type, an input and an output under one prefix, are read as \
 `observed`, whatever the prefix.

@@ -753,3 +753,72 @@ def test_langsmiths_joined_tool_calls_are_separate_and_the_first_has_its_id() ->
     parts = (call.output_messages or [])[0]["parts"]
     told = [(part["id"], part["name"], part["arguments"]) for part in parts]
     assert told == [("call_1", "sun", {"a": 1}), (None, "rain", {"a": 2})]
+
+
+MOVED = {
+    "ai.operationId": "ai.generateText.doGenerate",
+    "ai.telemetry.functionId": "weather",
+    "ai.usage.cachedInputTokens": 3,
+    "ai.usage.reasoningTokens": 2,
+    "ai.response.reasoning": "I look outside.",
+    "gen_ai.provider.name": "openai",
+    "gen_ai.system": "openai.chat",
+    "gen_ai.request.model": "m",
+    "gen_ai.response.model": "m-1",
+    "gen_ai.response.id": "chatcmpl-1",
+    "gen_ai.response.finish_reasons": ["tool-calls"],
+    "gen_ai.usage.input_tokens": 34,
+    "gen_ai.usage.output_tokens": 12,
+    "gen_ai.tool.definitions": [
+        {"type": "function", "name": "sun", "inputSchema": {"type": "object"}}
+    ],
+    "gen_ai.input.messages": [said("user", "Is it sunny in Rome?")],
+}
+"""A call of the AI SDK 6, as Traceloop's SDK 0.27 for JavaScript rewrites it."""
+
+
+def test_the_content_that_traceloops_sdk_moves_in_spans_of_the_ai_sdk_is_read() -> None:
+    answer = {"role": "assistant", "finish_reason": "tool_call"}
+    part = {"type": "tool_call", "id": "c1", "name": "sun", "arguments": {"city": "Rome"}}
+    given = {**MOVED, "gen_ai.output.messages": [{**answer, "parts": [part]}]}
+    ran = {
+        "ai.operationId": "ai.toolCall",
+        "gen_ai.tool.name": "sun",
+        "gen_ai.tool.call.id": "c1",
+        "gen_ai.tool.call.arguments": '{"city": "Rome"}',
+        "gen_ai.tool.call.result": '"It shines."',
+    }
+    derived = derive([span(given), span(ran, id="s2", at=2)], [])
+    (call,), (tool,) = derived.llm_calls, derived.tool_calls
+    assert (call.dialect, call.agent_name, call.provider) == ("vercel", "weather", "openai")
+    assert call.input_messages == [said("user", "Is it sunny in Rome?")]
+    assert [one["type"] for one in (call.output_messages or [])[0]["parts"]] == [
+        "reasoning",
+        "tool_call",
+    ]
+    assert (call.finish_reason, call.content) == ("tool_calls", "full")
+    assert (call.input_tokens, call.cached_input_tokens, call.reasoning_tokens) == (34, 3, 2)
+    assert [one["name"] for one in call.tool_definitions or ()] == ["sun"]
+    assert (tool.arguments, tool.result) == ({"city": "Rome"}, "It shines.")
+
+
+def test_a_streamed_answer_whose_tool_calls_traceloops_sdk_loses_is_truncated() -> None:
+    lost = {
+        "role": "assistant",
+        "finish_reason": "tool_call",
+        "parts": [{"type": "text", "content": ""}],
+    }
+    ran = {
+        "ai.operationId": "ai.toolCall",
+        "gen_ai.tool.name": "sun",
+        "gen_ai.tool.call.id": "c1",
+        "gen_ai.tool.call.arguments": '{"city": "Rome"}',
+    }
+    spans = [
+        span({"ai.operationId": "ai.streamText"}, id="outer", ends=9),
+        span({**MOVED, "gen_ai.output.messages": [lost]}, id="call", parent="outer", at=1),
+        span(ran, id="tool", parent="outer", at=3),
+    ]
+    (call,) = derive(spans, []).llm_calls
+    kinds = [part["type"] for part in (call.output_messages or [])[0]["parts"]]
+    assert (kinds, call.content) == (["reasoning", "tool_call"], "truncated")

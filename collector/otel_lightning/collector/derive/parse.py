@@ -211,9 +211,13 @@ def fold_requests(found: Reading) -> None:
         and tool.arguments is not None
         and (parent := found.nodes[tool.trace_id or "", tool.span_id or ""].parent) in calls
     )
-    beside = tools.of_siblings(found.tools, found.calls, found.nodes)
+    beside = [*tools.of_siblings(found.tools, found.calls, found.nodes)]
+    inferred = {(tool.trace_id or "", tool.llm_span_id or "") for tool in beside}
     requests = sorted([*found.requests, *below, *beside], key=tools.in_time)
     changed = duplicates.add_requests(found.calls, requests)
+    for call in changed:  # its text and the order of its tool calls are still unknown
+        if place_of(call) in inferred and call.content == "full":
+            call.content = "truncated"
     completed = outlined_inputs.complete(found.calls, found.nodes, found.tools)
     for call in (*changed, *completed, *late_inputs.cut(found.calls)):
         call.past = history(call, found.memory)

@@ -1,12 +1,15 @@
 """Vercel's AI SDK: `ai.*` attributes on inner `….doGenerate`, `.doStream` and `.doEmbed` spans.
 
 The outer spans, such as `ai.generateText`, sum up the inner ones. They are not read as calls.
+Traceloop's SDK moves the content to the keys of the conventions.
 """
 
 from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.dialects.semconv_messages import INPUT
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
 from otel_lightning.collector.derive.text import finish, json_text, messages, payloads, tool_values
 
@@ -14,7 +17,10 @@ NAME = "vercel"
 RANK = 50
 CONVERSATION_KEYS = ("ai.telemetry.metadata.sessionId",)
 OPERATIONS = {"doGenerate": "chat", "doStream": "chat", "doEmbed": "embeddings"}
+ARGUMENTS = ("ai.toolCall.args", "gen_ai.tool.call.arguments")
+RESULTS = ("ai.toolCall.result", "gen_ai.tool.call.result")
 SETTINGS = "ai.settings."
+SENT, THOUGHT = "ai.prompt.messages", "ai.response.reasoning"
 MADE_UP = ("aitxt-", "aiobj-")  # prefixes of ids that the SDK makes up for responses without id
 
 
@@ -37,6 +43,8 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
 
 def _read_call(span: Span, operation: str) -> LlmCall:
     attributes = span.attributes
+    if SENT not in attributes and INPUT in attributes:
+        return _read_moved(span, operation)
     call = span_rows.llm_call(span, NAME)
     call.operation = operation
     call.agent_name = reading.text(attributes, "ai.telemetry.functionId")
@@ -61,8 +69,23 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.output_messages = _answer(span, call.finish_reason)
     payloads.fill_usage(call, _usage(span))
     _fill_from_provider(call, attributes.get("ai.response.providerMetadata"))
-    keys = ("ai.prompt.messages", "ai.response.toolCalls")
+    keys = (SENT, "ai.response.toolCalls")
     return span_rows.completed(call, *(attributes.get(key) for key in keys))
+
+
+def _read_moved(span: Span, operation: str) -> LlmCall:
+    """Read a call whose content Traceloop's SDK moved to the keys of the conventions."""
+    attributes = span.attributes
+    call = semconv.read_call(span, NAME, operation)
+    call.agent_name = call.agent_name or reading.text(attributes, "ai.telemetry.functionId")
+    if (call.response_id or "").startswith(MADE_UP):
+        call.response_id = None
+    payloads.fill_usage(call, _usage(span))
+    if THOUGHT in attributes:  # it stays where it was
+        thought = {"type": "reasoning", "content": attributes[THOUGHT]}
+        (said, *_) = call.output_messages or [messages.choice([], call.finish_reason)]
+        call.output_messages = [{**said, "parts": [thought, *said["parts"]]}]
+    return span_rows.completed(call)
 
 
 def _raised(span: Span) -> bool:
@@ -75,7 +98,7 @@ def _settings(span: Span) -> dict[str, Any]:
 
 
 def _sent(span: Span) -> list[Any]:
-    sent = reading.array(span.attributes, "ai.prompt.messages")
+    sent = reading.array(span.attributes, SENT)
     values = reading.array(span.attributes, "ai.values") or []
     return sent or [json_text.parse(str(value)) or value for value in values]
 
@@ -117,6 +140,6 @@ def _read_tool(span: Span) -> ToolCall:
         span,
         name=reading.text(span.attributes, "ai.toolCall.name", "gen_ai.tool.name"),
         tool_call_id=reading.text(span.attributes, "ai.toolCall.id", "gen_ai.tool.call.id"),
-        arguments=json_text.parse(span.attributes.get("ai.toolCall.args")),
-        result=json_text.parse(span.attributes.get("ai.toolCall.result")),
+        arguments=json_text.parse(reading.text(span.attributes, *ARGUMENTS)),
+        result=json_text.parse(reading.text(span.attributes, *RESULTS)),
     )
