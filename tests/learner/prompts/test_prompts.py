@@ -270,6 +270,18 @@ def test_nonsense_is_refused_with_a_reason(reply: Reply) -> None:
     assert found.refused or refusal(str(found.prompt), limits)
 
 
+def test_equal_refusals_are_one_line_with_their_number(
+    traces: "Traces", flags: Path, serve: Serve
+) -> None:
+    log(traces, 20)
+    result = ask(traces, flags, serve(lambda _, __: NONSENSE["chatter"]))
+    # Of three calls the last one is for the second best variant.
+    assert "Refused 2 times, for careful: " in result.stderr
+    assert "Refused, for brief: " in result.stderr
+    assert result.stderr.count("Refused") == 2
+    assert len(traces.ask("SELECT refused FROM prompts")) == 3
+
+
 def test_nonsense_changes_nothing_and_is_recorded(
     traces: "Traces", flags: Path, serve: Serve
 ) -> None:

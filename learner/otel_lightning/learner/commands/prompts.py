@@ -1,5 +1,6 @@
 """`lightning-learn prompts`."""
 
+from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -236,14 +237,18 @@ def _tell(result: "Proposed", request: "Request") -> None:
         f"{number_of(usage.asked, 'answer')} asked for, {usage.cached} known before. "
         f"Tokens: {usage.input_tokens} read, {usage.output_tokens} written."
     )
+    refused: Counter[str] = Counter()
     for one in result.judged:
         part = "" if one.task.component == WHOLE_TEXT else f" ({one.task.component})"
         if one.candidate is None:
-            click.echo(f"Refused, for {one.task.parent}{part}: {one.proposal.refused}.", err=True)
+            refused[f"for {one.task.parent}{part}: {one.proposal.refused}"] += 1
             continue
         click.echo(f"{one.candidate.name}{part}: {one.proposal.reason}")
         if request.dry_run:
             click.echo(one.proposal.prompt)
+    # Once per reason, because a model may repeat an answer in each call of a search.
+    for reason, times in refused.items():
+        click.echo(f"Refused{f' {times} times' if times > 1 else ''}, {reason}.", err=True)
     for name in result.retired:
         click.echo(f"{name}: worse than its parent, gets no traffic any more.")
     _tell_shares(result, request)
