@@ -2,29 +2,34 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen
+from tempfile import TemporaryDirectory
 
 import pytest
 from support.disks import Disk, mounted
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
-from support.running import background, cli, eventually, running, written_by
+from support.running import background, cli, eventually, finish, running, written_by
 
+NOBODY = 65_534
 STORING, RECEIVING = 'lightning_alarm{alarm="storing"}', 'lightning_alarm{alarm="receiving"}'
 
 
 @contextmanager
-def logged(store: Path, log: Path, *more: str) -> Iterator[tuple[Popen[bytes], str]]:
+def logged(
+    store: Path, log: Path, *more: str, before: tuple[str, ...] = ()
+) -> Iterator[tuple[Popen[bytes], str]]:
     """Run an ingester whose log is in a file; yields its process and its HTTP address."""
     options = ("--http", "127.0.0.1:0", "--grpc", "none", "--refuse-after", "1s", *more)
     command = (sys.executable, "-m", "otel_lightning.collector", "serve", *options)
     with (
         log.open("a") as stderr,
-        background(*command, "--store", store, stderr=stderr) as process,
+        background(*before, *command, "--store", store, stderr=stderr) as process,
     ):
         told = written_by(process, store.with_name(store.name + ".server"))
         yield process, json.loads(told)["http"]
@@ -134,6 +139,39 @@ def test_a_full_disk_of_the_store_alone_passes_without_loss(
     with running(store) as ingester:
         assert status(ingester.http, "after") == 200
         eventually(lambda: names(store) == {"before", "after"})
+
+
+@pytest.fixture
+def folder_of_a_user() -> Iterator[Path]:
+    """A folder of a user who is not root, whom permissions concern."""
+    if os.geteuid() or not shutil.which("setpriv"):
+        pytest.skip("no process of another user can be started here")
+    with TemporaryDirectory() as name:
+        os.chown(name, NOBODY, NOBODY)
+        yield Path(name)
+        Path(name).chmod(0o700)
+
+
+def test_a_folder_that_its_user_may_no_longer_write_is_told_and_waited_for(
+    folder_of_a_user: Path, tmp_path: Path
+) -> None:
+    store = folder_of_a_user / "t.duckdb"
+    user = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+    with logged(store, tmp_path / "log", before=user) as (process, http):
+        assert status(http, "before") == 200
+        eventually(lambda: names(store) == {"before"})
+        folder_of_a_user.chmod(0o500)
+        assert status(http, "waits") == 200
+        # A checkpoint, for which DuckDB makes and deletes files, is due after some seconds.
+        eventually(lambda: metric(http, STORING) == 1)
+        ask = (sys.executable, "-m", "otel_lightning.collector", "check", "--store", store)
+        told = finish(*user, *ask)
+        assert told.returncode == 1
+        assert f"the store cannot use '{folder_of_a_user}' (Permission denied)" in told.stdout
+        eventually(lambda: status(http, "refused") == 503)
+        assert process.poll() is None  # it would end at once again
+        folder_of_a_user.chmod(0o700)
+        assert process.wait(60) == 1
 
 
 def large_request() -> bytes:

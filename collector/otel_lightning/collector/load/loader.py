@@ -302,7 +302,7 @@ class Loader(threading.Thread):
         try:
             yield
         except BrokenStoreError as error:  # only a restart of DuckDB, so of the process, helps
-            self._alarms.sound(alarm, f"{_in_one_line(error)} {RESTART}")
+            self._alarms.sound(alarm, f"{_in_one_line(error)}. {RESTART}")
             self._wait_for_disk()
             raise
         except Exception as error:  # if the thread ended, nothing would be stored any more

@@ -66,8 +66,9 @@ def folder_fault(folder: Path) -> str | None:
 
 
 def store_fault(store_path: Path) -> str | None:
-    """Describe why the disk of a store takes no writes; None if it does, or this user may not.
+    """Describe why the disk of a store takes no writes; None if it does.
 
+    That this user may not write there is a fault only if the store is this user's.
     DuckDB spills to a folder that may be on another disk. If that is full, a checkpoint may fail.
     """
     spilled = spill_folder(store_path)
@@ -76,9 +77,16 @@ def store_fault(store_path: Path) -> str | None:
         places["what DuckDB spills"] = spilled
     for user, folder in places.items():
         error = write_error(folder)
-        if error and error.errno not in (errno.EACCES, errno.EPERM):
+        if error and (error.errno not in (errno.EACCES, errno.EPERM) or _is_own(store_path)):
             return fault(folder, error, user)
     return None
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether this user owns a file; also if that cannot be found out."""
+    with suppress(OSError):
+        return path.stat().st_uid == os.geteuid()
+    return True
 
 
 def set_aside(folder: Path, damage: Damage, aside: Path) -> Path:

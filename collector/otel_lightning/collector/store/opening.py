@@ -64,8 +64,8 @@ LOCKED = "Could not set lock"
 """What DuckDB says if another process holds the file."""
 AGAIN_SECONDS = 0.1
 """Pause before a file that another process holds is opened again."""
-NO_SPACE = os.strerror(errno.ENOSPC)
-"""What the system, and so DuckDB, says if the disk is full."""
+NO_SPACE = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
+"""What the system, and so DuckDB, says if the disk is full, or this user's part of it."""
 
 
 def open_store(
@@ -276,7 +276,7 @@ def _why_not(path: Path, error: duckdb.Error) -> str:
         )
     if isinstance(error, duckdb.IOException) and "Cannot open file" in str(error):
         return f"'{path}' cannot be opened. Check the path and its permissions. ({error})"
-    if NO_SPACE in str(error):
+    if any(full in str(error) for full in NO_SPACE):
         return f"The disk of '{path}' is full. Make room, and try again. ({error})"
     if isinstance(error, DAMAGE):
         return (
