@@ -96,6 +96,9 @@ the tool calls out of inputs.
 - Judgment's SDK (`judgeval`) sends a span more than once while it runs, and the first is kept, \
 which may lack what a tool returned; the next call's input has it. Of a streamed answer it has \
 only the text, so its `content` is `truncated`.
+- If Google's client runs tools by itself (automatic function calling), OpenInference for \
+`google-genai` writes its several requests as one call: the last answer, with all that came before \
+as its input.
 - Mastra 1 through `@mastra/arize` writes no token counts, ids and finish reasons of streamed \
 calls, and of a call that failed only that the agent's run failed.
 - VoltAgent 2 writes one span for all model calls of a run, without their answers, so only the \

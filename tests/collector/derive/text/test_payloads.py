@@ -7,7 +7,13 @@ from support.spans import said, span
 
 from otel_lightning.collector.derive.dialects import read
 from otel_lightning.collector.derive.rows import LlmCall
-from otel_lightning.collector.derive.text.payloads import Usage, request_messages, usage
+from otel_lightning.collector.derive.text.payloads import (
+    Usage,
+    fill_from_request,
+    fill_from_response,
+    request_messages,
+    usage,
+)
 
 TEXT = {"type": "output_text", "text": "Hello"}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -188,3 +194,27 @@ def test_calls_that_offer_the_same_tools_share_them() -> None:
     first, second = (read_call(request, {}) for _ in range(2))
     assert first.tool_definitions == [{"type": "function", "name": "sun"}]
     assert second.tool_definitions is first.tool_definitions
+
+
+def test_googles_client_that_calls_tools_itself_returns_the_last_input() -> None:
+    asked = {"parts": [{"text": "Sun in Rome?"}], "role": "user"}
+    call = {"id": "c1", "name": "sun", "args": {"city": "Rome"}}
+    result = {"id": "c1", "name": "sun", "response": {"result": "It shines."}}
+    told = [
+        asked,
+        {"parts": [{"function_call": call}], "role": "model"},
+        {"parts": [{"function_response": result}], "role": "user"},
+    ]
+    response = {
+        "candidates": [{"content": {"parts": [{"text": "Yes."}], "role": "model"}}],
+        "automatic_function_calling_history": told,
+    }
+    request = {"model": "m", "contents": [asked], "system_instruction": "Be brief."}
+    row = LlmCall("t", "s", None, None, None, "d", None)
+    fill_from_request(row, request)
+    fill_from_response(row, response)
+    roles = [message["role"] for message in row.input_messages or []]
+    assert roles == ["system", "user", "assistant", "tool"]
+    fill_from_request(row, request)
+    fill_from_response(row, response | {"automatic_function_calling_history": [asked]})
+    assert [message["role"] for message in row.input_messages or []] == ["system", "user"]

@@ -58,6 +58,8 @@ ANSWERED_BY = ("model", "model_version", "modelVersion")
 """The keys of a response that name the model."""
 IDS = ("id", "response_id", "responseId")
 """The keys of a response's id."""
+CALLED_TOOLS = "automatic_function_calling_history"
+"""The key of the history in which Google's client called tools by itself."""
 FEEDBACKS = ("prompt_feedback", "promptFeedback")
 USAGES = ("usage", "usage_metadata", "usageMetadata")
 MOST_TOOLS = 64
@@ -285,7 +287,21 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
         fill_usage(call, usage(response))
     if plan.has_choices or "prompt_token_ids" in response:
         _fill_tokens(call, response)
+    if called := response.get(CALLED_TOOLS):
+        _fill_calls(call, called)
     return True
+
+
+def _fill_calls(call: LlmCall, called: Any) -> None:
+    """Set the input to the history in which Google's client itself had called tools.
+
+    The client returns the last of several responses, whose input is the history, not the request.
+    """
+    history = request_messages({"contents": called}) or []
+    first = (call.input_messages or [])[:1]
+    system = [message for message in first if message["role"] == "system"]
+    if any(message["role"] == "tool" for message in history):
+        call.input_messages = [*system, *history]
 
 
 def _refusal(response: Payload) -> str | None:
