@@ -47,7 +47,7 @@ tools. Where they are missing, `content` says `absent`, `redacted` or `truncated
 carry them; the instrumentation that comes with this project adds both to any of them.
 - Arms, rewards and rollout ids do not depend on the dialect: they are events and attributes of \
 their own.
-- Langfuse's SDK sends to a path of its own: set `LANGFUSE_OTEL_TRACES_EXPORT_PATH=/v1/traces` \
+- Langfuse's SDK sends to a path of its own: set `LANGFUSE_OTEL_TRACES_EXPORT_PATH=v1/traces` \
 beside `LANGFUSE_BASE_URL`. Of streamed answers with several choices it joins the texts.
 - Anthropic's SDK records each call of LangChain once more, without content; of a streamed call, \
 only time, model and output tokens tell that it is the same. If several calls at once have equal \

@@ -225,7 +225,7 @@ def _no_reward(store: Store, name: str | None) -> str:
         return (
             "No rollout in the store has a reward, so there is nothing to learn from. Send "
             "'gen_ai.evaluation.result' events or POST to /v1/feedback, then run this again; or "
-            "reward what is stored by a rule: --reward FILE.py:FUNCTION"
+            "give rewards by a rule: --reward FILE.py:FUNCTION"
         )
     names = ", ".join(known)
     if name is None:
