@@ -97,7 +97,10 @@ def _tool_turns(history: Iterable[Message], asked: Sequence[str]) -> list[_ToolT
     turns = [_ToolTurn(list(asked), [])]
     for message in history:
         if message["role"] == "assistant":
-            turns.append(_ToolTurn(_ids(message, "tool_call"), []))
+            called, last = _ids(message, "tool_call"), turns[-1]
+            # A text between tool calls and their responses is of the same turn.
+            if called or len(turns) == 1 or last.responses or not last.calls:
+                turns.append(_ToolTurn(called, []))
         turns[-1].responses.extend(_ids(message, "tool_call_response"))
     return turns
 
