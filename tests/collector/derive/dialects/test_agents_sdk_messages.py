@@ -1,4 +1,4 @@
-"""Answers of the OpenAI Agents SDK, as OpenInference and Logfire write them."""
+"""Answers of the OpenAI Agents SDK and AutoGen, as OpenInference and Logfire write them."""
 
 from typing import Any
 
@@ -63,3 +63,17 @@ def test_a_call_of_logfire_that_failed_has_no_answer() -> None:
     failed = span(told, status="ERROR", message="RateLimitError: 429")
     (call,) = derive([failed], []).llm_calls
     assert (call.output_messages, call.finish_reason) == (None, "error")
+
+
+def test_the_thought_of_autogen_is_the_text_beside_its_tool_calls() -> None:
+    told = {
+        "openinference.span.kind": "LLM",
+        "llm.model_name": "m",
+        f"{ANSWERED}.role": "assistant",
+        **FLATTENED,
+    }
+    asked = {"content": [{"id": "c1", "name": "sun", "arguments": "{}"}], "thought": "I look."}
+    (call,) = derive([span(told | {"output.value": asked})], []).llm_calls
+    assert parts(call) == [("text", "I look."), ("tool_call", "c1")]
+    (call,) = derive([span(told | {"output.value": asked | {"thought": None}})], []).llm_calls
+    assert parts(call) == [("tool_call", "c1")]

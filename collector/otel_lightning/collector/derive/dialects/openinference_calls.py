@@ -290,7 +290,14 @@ def _choices(call: LlmCall, span: Span, plan: Plan, payload: Any) -> list[Messag
         messages.choice(one["parts"], call.finish_reason or one.get("finish_reason"))
         for one in outputs
     ]
-    return langchain_results.choices(payload) or choices
+    choices = langchain_results.choices(payload) or choices
+    thought = payload.get("thought") if isinstance(payload, dict) else None
+    if choices and isinstance(thought, str) and thought:
+        # AutoGen calls the text beside tool calls a thought, as it does reasoning beside a text.
+        kind = "text" if isinstance(payload.get("content"), list) else "reasoning"
+        parts = [{"type": kind, "content": thought}, *choices[0]["parts"]]
+        choices = [choices[0] | {"parts": parts}, *choices[1:]]
+    return choices
 
 
 def _chunk(payload: Any) -> Any:
