@@ -14,7 +14,7 @@ help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 demo: .venv/ready  ## An unchanged agent learns from its own traces, before and after
-	$(BIN)/python examples/support_desk/demo.py $(if $(SHUFFLE_REWARDS),--shuffle-rewards)
+	$(BIN)/python examples/support_desk/demo.py $(if $(SHUFFLE_REWARDS),--shuffle-rewards $(SHUFFLE_REWARDS))
 
 demo-arms: .venv/ready  ## Prompts that learn: regret falls in five rounds, a poisoned one is refused
 	$(BIN)/python examples/arms/demo_arms.py

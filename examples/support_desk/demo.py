@@ -1,10 +1,10 @@
 """The whole loop: an unchanged agent's traces become a better policy and better weights.
 
-    python demo.py [--shuffle-rewards]
+    python demo.py [--shuffle-rewards SEED]
 
 Starts `lightning-ingest`, trains a small model from nothing, lets the agent work under
 `opentelemetry-instrument`, learns from what was stored and from nothing else, and runs the same
-agent on tasks that it never saw. With shuffled rewards, the gain must vanish.
+agent on tasks that it never saw. With shuffled rewards, both gates must refuse.
 """
 
 import argparse
@@ -175,9 +175,11 @@ class Demo:
 
 
 def main() -> None:
-    """Run the demo; exit code 1 if the gain is not what it must be."""
+    """Run the demo; exit code 1 without a gain, or if a gate passed the control."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--shuffle-rewards", action="store_true", help="the negative control")
+    parser.add_argument(
+        "--shuffle-rewards", type=int, metavar="SEED", help="the negative control, with this seed"
+    )
     parser.add_argument("--folder", type=Path, default=Path(".demo"))
     options = parser.parse_args()
     shutil.rmtree(options.folder, ignore_errors=True)
@@ -186,14 +188,14 @@ def main() -> None:
     with ingesting(options.folder) as address:
         demo = Demo(options.folder, address)
         kept = log_and_learn(demo, shuffle=options.shuffle_rewards)
-        right = evaluate(demo, kept, shuffle=options.shuffle_rewards)
+        right = evaluate(demo, kept, is_control=options.shuffle_rewards is not None)
         show(demo)
         reports(demo)
     print(f"\nIt took {time.monotonic() - started:.0f} s. Its files are in {options.folder}/.")
     sys.exit(0 if right else 1)
 
 
-def log_and_learn(demo: Demo, *, shuffle: bool) -> dict[str, bool]:
+def log_and_learn(demo: Demo, *, shuffle: int | None) -> dict[str, bool]:
     """Make a model, let the agent work, and learn; which of the two learners passed its gate."""
     folder, flags = demo.folder, demo.folder / "flags.json"
     shutil.copy(HERE / "flags.json", flags)
@@ -204,8 +206,10 @@ def log_and_learn(demo: Demo, *, shuffle: bool) -> dict[str, bool]:
     make_tasks(folder, "new", NEW_TASKS, "held-out")
     title("2. The agent works, unchanged, under opentelemetry-instrument")
     demo.agent("log", "logged", LOGGED_ATTEMPTS, folder / "base-model", flags)
-    title("3. Learning from what was stored" + (", with shuffled rewards" if shuffle else ""))
-    control = {"shuffle-rewards": 1} if shuffle else {}
+    title(
+        "3. Learning from what was stored" + ("" if shuffle is None else ", with shuffled rewards")
+    )
+    control = {} if shuffle is None else {"shuffle-rewards": shuffle}
     demo.learn("transitions", **{"held-out": HELD_OUT}, **control)
     flag_file = {
         "key": "support-prompt",
@@ -229,7 +233,7 @@ def log_and_learn(demo: Demo, *, shuffle: bool) -> dict[str, bool]:
     }
 
 
-def evaluate(demo: Demo, kept: dict[str, bool], *, shuffle: bool) -> bool:
+def evaluate(demo: Demo, kept: dict[str, bool], *, is_control: bool) -> bool:
     """Run the same agent on new tasks, before and after; print the table."""
     folder, flags = demo.folder, demo.folder / "flags.json"
     title(f"4. The same agent on {NEW_TASKS} tasks that it never saw")
@@ -250,7 +254,7 @@ def evaluate(demo: Demo, kept: dict[str, bool], *, shuffle: bool) -> bool:
             line += "" if kept[stage] else "   (the gate refused it)"
         print(line)
     least = [bound for _, bound, _ in gains.values()]
-    return verdict_of_control(least, kept) if shuffle else verdict(least)
+    return verdict_of_control(least, kept) if is_control else verdict(least)
 
 
 def verdict(least: Sequence[float]) -> bool:
@@ -267,22 +271,23 @@ def verdict(least: Sequence[float]) -> bool:
 def verdict_of_control(least: Sequence[float], kept: dict[str, bool]) -> bool:
     """Say whether the gates refused what was learned from shuffled rewards.
 
-    What was learned from chance is another policy or model than the base, and may be better or
-    worse than it by chance. An interval over the tasks does not hold that chance.
+    The prompts of a refused policy are those of before, so only chance tells its line from the
+    base. A refused model is another one than the base, and may be better or worse: an interval over
+    tasks does not hold the chance of the shuffle.
     """
     passed = [stage for stage, passed in kept.items() if passed]
     if passed:
         print(
             f"\nThe rewards were shuffled, yet the gate of the {' and the '.join(passed)} passed. "
-            "A gate errs in one of twenty cases: if it does so again with another seed, do not "
-            "trust the other gains."
+            "A gate may err in one of twenty cases: if it passes again with other seeds, do not "
+            "trust the gains without shuffling."
         )
         return False
-    print("\nThe rewards were shuffled, and both gates refused: there is no gain to find.")
+    print("\nThe rewards were shuffled, and both gates refused, as they must.")
     if any(bound > 0 for bound in least):
         print(
-            "What was refused may still differ from the base. It was learned from chance, and the "
-            "interval tells only how it does on these tasks."
+            "A gain above excludes 0 all the same, but no reward taught it. Its interval holds the "
+            "chance of the tasks, and not that of the shuffle: compare with other seeds."
         )
     return True
 

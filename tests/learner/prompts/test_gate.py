@@ -117,6 +117,25 @@ def test_winner_takes_the_place_of_the_live_variant_and_rollback_undoes_it(
     assert shares(flags) == before
 
 
+def test_winner_that_cannot_be_written_is_no_promoted_one(traces: "Traces", flags: Path) -> None:
+    traces.store()
+    # The longest names leave no room for that of the temporary file beside it.
+    unwritable = flags.rename(flags.with_name("x" * 250))
+    comparison = Comparison(KEY, unwritable)
+    worlds = {"careful": 0.2, "careful-0001": 0.9}
+    decision = decide(comparison, report(worlds, 40, 2, 0), "gate-1")
+    with pytest.raises(DataError, match=r"'careful-0001' won and is recorded, but '.*' cannot be"):
+        apply_decision(traces.path, comparison, decision)
+    recorded = "SELECT outcome, artifact, status FROM runs JOIN policies USING (run_id)"
+    (run,) = traces.ask(recorded)
+    assert run == {"outcome": "passed", "artifact": None, "status": "candidate"}
+    assert traces.ask("SELECT * FROM promotions") == []
+    comparison = Comparison(KEY, unwritable.rename(flags))
+    apply_decision(traces.path, comparison, decision)
+    promoted = {"outcome": "promoted", "artifact": str(flags), "status": "live"}
+    assert traces.ask(recorded) == [promoted]
+
+
 def test_candidates_that_do_not_win_get_no_more_traffic(traces: "Traces", flags: Path) -> None:
     traces.store()
     comparison = Comparison(KEY, flags)

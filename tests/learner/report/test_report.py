@@ -176,6 +176,16 @@ def test_a_report_says_what_the_run_said(traces: "Traces", flags: Path, tmp_path
     assert "Rewards or choices have come since" in later.text
 
 
+def test_a_run_without_held_out_tasks_has_a_report(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    assert policy(store, flags, "--held-out", "0").exit_code == 3
+    page, _ = reported(store, tmp_path / "r.html", "--run", "policy")
+    assert "No rollout was held out, so nothing was judged." in page.text
+    assert "To pass: hold tasks out" in page.text
+
+
 @pytest.mark.slow
 def test_a_refusal_names_its_reasons_and_what_would_change_them_beside_the_control(
     traces: "Traces", flags: Path, tmp_path: Path

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from otel_lightning.collector.store import Store, StoreLike, opened, statement
+from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import ALPHA, Verdict, as_recorded
@@ -39,6 +39,7 @@ from otel_lightning.learner.policy.serving.versions import (
     add_policy,
     forget_run,
     known_versions,
+    mark_promoted,
     policies_of,
     promotions_of,
 )
@@ -148,8 +149,7 @@ def _promote(store: StoreLike, request: Request, learned: Learned) -> None:
             promote(
                 found, request.key, request.flags, output=request.output, version=learned.version
             )
-            values = {"run_id": learned.version, "artifact": str(request.output)}
-            found.execute(statement(__package__, "mark_promoted", **values))
+            mark_promoted(found, learned.version, request.output)
     except OSError as error:
         raise DataError(
             f"Policy {learned.version} passed the gate and is kept as a candidate, but "

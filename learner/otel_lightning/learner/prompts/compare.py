@@ -12,7 +12,7 @@ from otel_lightning.learner.evaluate.paired import ALPHA, Compared, compare
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy.serving import flag_file
 from otel_lightning.learner.policy.serving.ship import promote
-from otel_lightning.learner.policy.serving.versions import add_policy, forget_run
+from otel_lightning.learner.policy.serving.versions import add_policy, forget_run, mark_promoted
 from otel_lightning.learner.prompts.share import VariantChange, candidates_of, change_variants
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.runs import Run
@@ -154,9 +154,18 @@ def apply_decision(store: StoreLike, comparison: Comparison, decision: Decision)
             if decision.winner is not None:
                 shares = _shares(live, decision, losers)
                 _add_policy(found, key, decision.run_id, shares, served)
-                promote(found, key, flags, version=decision.run_id)
+                try:
+                    promote(found, key, flags, version=decision.run_id)
+                except OSError as error:
+                    raise DataError(
+                        f"'{decision.winner}' won and is recorded, but '{flags}' cannot be "
+                        f"written: {error.strerror}. Once it can, give the same command again."
+                    ) from error
             elif any(arm in live for arm in losers):
                 change_variants(found, VariantChange(flags, key, decision.run_id, retired=losers))
+        if decision.winner is not None:
+            # Also if a process was killed between the file and this.
+            mark_promoted(found, decision.run_id, flags)
     now = flag_file.live_shares(flag_file.read_flag_file(flags, key), key)
     return replace(decision, shares=now)
 
@@ -190,7 +199,7 @@ def _record(
     gate: dict[str, Any] = asdict(verdicts[best]) | {"passed": verdicts[best].passed}
     config = asdict(comparison) | {"flags": str(comparison.flags)}
     ended = Run("gate", config, name=decision.run_id).ended(
-        outcome="promoted" if decision.winner else "refused",
+        outcome="passed" if decision.winner else "refused",  # `promoted` once it is
         fingerprint=None,
         metrics={
             "winner": decision.winner,

@@ -133,6 +133,8 @@ def _sentence(facts: Facts) -> str:
     if not gate:
         error = run.metrics.get("error")
         return str(error) if error else "The run has no verdict."
+    if not gate["tasks"]:
+        return "No rollout was held out, so nothing was judged."
     bounds = f"at least {decimal(gate['lower'], '+')} and at most {decimal(gate['upper'], '+')}"
     return (
         f"On {gate['rollouts']:,} held-out rollouts of {gate['tasks']:,} tasks the value is "

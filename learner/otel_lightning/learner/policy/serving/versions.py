@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -112,6 +113,11 @@ def add_policy(store: Store, policy: Row) -> None:
 def forget_run(store: Store, run_id: str) -> None:
     """Delete the rows of a run that was killed, before it writes them again."""
     store.execute(statement(__package__, "forget_run", run_id=run_id))
+
+
+def mark_promoted(store: Store, run_id: str, file: Path) -> None:
+    """Record that what a run learned or judged is in the flag file now."""
+    store.execute(statement(__package__, "mark_promoted", run_id=run_id, artifact=str(file)))
 
 
 @contextmanager
