@@ -321,3 +321,14 @@ def test_a_tool_that_ran_while_a_call_ran_is_none_of_its_requests() -> None:
     ]
     (call,) = derive(spans, []).llm_calls
     assert call.output_messages is None
+
+
+def test_a_call_without_messages_gets_none_from_the_tools_that_ran_after_it() -> None:
+    """Otherwise a rollout without content would be learned from by its tool calls alone."""
+    unrecorded = spring("a", 1, "TOOL_CALLS", [])
+    del unrecorded.attributes["gen_ai.input.messages"]
+    client = span({"spring.ai.kind": "chat_client"}, id="client", ends=20)
+    derived = derive([client, unrecorded, spring_tool("call_1", 3, "Rome")], [])
+    (call,) = derived.llm_calls
+    assert (call.content, call.input_messages, call.output_messages) == ("absent", None, None)
+    assert [tool.arguments for tool in derived.tool_calls] == [{"city": "Rome"}]

@@ -49,6 +49,15 @@ def test_another_answer_or_another_parent_is_another_call() -> None:
     assert len(calls(record("a", 0), record("b", 1))) == 2
 
 
+def test_equal_answers_of_different_models_are_different_calls() -> None:
+    def of(model: str, id: str, at: float, **more: Any) -> Span:  # noqa: A002
+        made = record(id, at, **more)
+        return made._replace(attributes=made.attributes | {"gen_ai.request.model": model})
+
+    assert len(calls(of("llama3", "a", 0), of("gpt-4o", "b", 1, named="r1"))) == 2
+    assert len(calls(of("openai/gpt-4o", "a", 0), of("gpt-4o", "b", 1, named="r1"))) == 1
+
+
 def nested(outer: Any, inner: Any) -> list[LlmCall]:
     around = span(chat([said("user", "Hi")], outer), id="a", ends=3)
     return calls(around, record("b", 1, inner, named="r1", parent="a"))

@@ -54,7 +54,8 @@ def of_siblings(
 ) -> Iterator[ToolCall]:
     """Yield executions beside a call that asked for tools and whose answer was not recorded.
 
-    Spring AI writes so. An execution is of the last call before it that has the same parent.
+    Spring AI writes so. An execution is of the last call before it that has the same parent. A call
+    without any messages stays so: its instrumentation records none.
     """
     waiting = {place_of(call) for call in calls if _lost_its_requests(call)}
     if not waiting:
@@ -75,7 +76,9 @@ def of_siblings(
 
 
 def _lost_its_requests(call: LlmCall) -> bool:
-    return call.finish_reason == "tool_calls" and not any(map(_calls_in, outputs(call)))
+    is_recorded = call.content != "absent"
+    asked = call.finish_reason == "tool_calls"
+    return is_recorded and asked and not any(map(_calls_in, outputs(call)))
 
 
 def _has_hosted(call: LlmCall) -> bool:
