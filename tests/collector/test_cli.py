@@ -98,6 +98,7 @@ def test_files_load_through_a_running_ingester(ingester: Ingester, tmp_path: Pat
     checked = cli("check", "--store", str(ingester.store))
     assert checked.returncode == 0
     assert f"process {ingester.process.pid}" in checked.stdout
+    assert checked.stdout.endswith("\nNo faults were found.\n")
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:

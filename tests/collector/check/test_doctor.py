@@ -67,6 +67,38 @@ def test_a_store_in_which_all_is_well_has_no_findings(store: Store, tmp_path: Pa
     assert found(store, tmp_path, body({}, {})) == {}
 
 
+def told(tmp_path: Path, exit_code: int) -> list[str]:
+    """Return what the command says of the closed store."""
+    result = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
+    assert result.returncode == exit_code
+    return result.stdout.splitlines()
+
+
+def test_a_store_without_rewards_says_how_to_give_them(store: Store, tmp_path: Path) -> None:
+    assert not found(store, tmp_path, body({}))
+    store.close()
+    well, missing = told(tmp_path, 0)
+    assert well == "No faults were found in the traces."
+    assert missing.startswith("The store has no rewards, and learning needs them: send")
+    with open_store(tmp_path / "traces.duckdb") as again:
+        event = ("gen_ai.evaluation.result", {"gen_ai.evaluation.score.value": "1.0"})
+        assert not found(again, tmp_path, body({"trace": 9, "events": [event]}))
+    assert told(tmp_path, 0) == [well]
+
+
+def test_a_store_without_model_calls_says_that_there_is_nothing_to_learn_from(
+    store: Store, tmp_path: Path
+) -> None:
+    load(store, [Request("traces", NOW, body({"attributes": {}}))], dead_letters=tmp_path)
+    assert not diagnose(store)  # it may become one once it is derived
+    assert set(found(store, tmp_path, body({"attributes": {}, "trace": 2}))) == {"no_calls"}
+    store.close()
+    headline, example, remedy = told(tmp_path, 1)
+    assert headline == "Nothing to learn from: none of 2 spans is a model call"
+    assert example == f"    such as  span {1:016x} of trace {1:032x}"
+    assert "which-package" in remedy
+
+
 def test_a_store_that_received_nothing_names_the_ports_and_what_a_wrong_one_says(
     store: Store, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def test_an_error_type_tells_of_an_error_where_the_status_is_unset() -> None:
     given = {"gen_ai.operation.name": "chat", **MODEL, "error.type": "timeout"}
     call = only_call(span(given))
     assert (call.error_type, call.finish_reason) == ("timeout", "error")
+    assert only_call(span(given, status="STATUS_CODE_OK")).error_type is None
 
 
 FUNCTION = {"name": "sun", "arguments": SPELLED}

@@ -28,6 +28,7 @@ from otel_lightning.collector.refresh import refresh as refresh_module
 from otel_lightning.collector.refresh import refresher as refreshing
 from otel_lightning.collector.refresh import worker as working
 from otel_lightning.collector.refresh.backoff import Backoff
+from otel_lightning.collector.refresh.deadly_traces import MOST_DEATHS
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.refresh.worker import WorkerDiedError, WorkerError
@@ -263,6 +264,24 @@ def test_a_trace_that_kills_each_worker_is_told_and_holds_up_no_others(tmp_path:
         derive_all(refresher)
         assert not refresher.deadly.is_deadly
         assert not len(store.query("FROM stale"))
+
+
+def test_a_trace_that_this_process_derived_kills_no_more_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refreshing, "LEAST_SPANS", 10**6)  # too few wait for more workers
+    with (
+        open_store(tmp_path / "t.duckdb") as store,
+        closing(Refresher(store, workers=2)) as refresher,
+    ):
+        load(store, SENT, dead_letters=tmp_path)
+        names = store.column("SELECT id FROM stale")
+        for _ in range(MOST_DEATHS):
+            refresher.deadly.died(names)
+        refresher._lacks_room = True  # the system has no room for another worker
+        derive_all(refresher)
+        assert not len(store.query("FROM stale"))
+        assert not refresher.deadly
 
 
 def test_workers_that_end_at_their_start_are_not_started_all_the_time(

@@ -30,8 +30,12 @@ CONTENT_SWITCHES = {
     "autogen": "install opentelemetry-instrumentation-openai: AutoGen records no model calls",
 }
 """How to switch on the recording of content, by prefix of the instrumentation's scope name."""
-EMPTY = "empty"
+EMPTY, NO_CALLS = "empty", "no_calls"
 PROTOCOL = "set OTEL_EXPORTER_OTLP_PROTOCOL to grpc or http/protobuf accordingly"
+NO_REWARDS = (
+    "The store has no rewards, and learning needs them: send judgements to /v1/feedback, or let"
+    " `lightning-learn judge` give them; the page learn-from-traces lists all ways."
+)
 ANY_CONTENT = (
     "switch on the recording of messages in that instrumentation; its own documentation names"
     " the setting"
@@ -53,6 +57,9 @@ PROBLEM_KINDS = (
     ProblemKind(EMPTY, "span", "and log records were received",
             "run an agent that exports OTLP while `lightning-ingest` runs, or load a file by"
             " `lightning-ingest load FILE`; {ports}"),
+    ProblemKind(NO_CALLS, "span", "is a model call",
+            "instrument the framework or client that calls the model: the page which-package names"
+            " the package"),
     ProblemKind("content", "call", "without content, written by {kind}", ""),
     ProblemKind("history", "call",
             "whose text was cut, or whose history the provider keeps in part",
@@ -105,6 +112,8 @@ class Problem(NamedTuple):
         """The problem in words and numbers."""
         if self.name == EMPTY:
             return "Nothing was received: the store has no spans and no log records"
+        if self.name == NO_CALLS:
+            return f"Nothing to learn from: none of {number_of(self.total, self.noun)} {self.fault}"
         return f"{self.number:,} of {number_of(self.total, self.noun)} {self.fault}"
 
 
@@ -120,6 +129,11 @@ def diagnose(store: Store) -> list[Problem]:
         for row in store.query(statement(__package__, f"doctor_{checked.name}")).to_pylist()
     ]
     return (_wrong_port(store.server) if store.server else []) + problems
+
+
+def lacks_rewards(store: Store) -> bool:
+    """Tell whether a store has model calls and no reward."""
+    return bool(store.query(statement(__package__, "doctor_unrewarded"))["is_so"][0].as_py())
 
 
 def _wrong_port(server: Server) -> list[Problem]:

@@ -37,6 +37,7 @@ def check(store: Path, *, deep: bool, sample: int | None) -> None:
         click.echo(f"{finding.name:>22}  {printable(finding.value)}{mark}")
     if not all(finding.well for finding in findings):
         raise SystemExit(1)
+    click.echo("No faults were found.")
 
 
 @click.command()
@@ -46,17 +47,21 @@ def doctor(store: Path) -> None:
 
     Each is shown with its count, an example and the remedy.
     """
-    from otel_lightning.collector.check.doctor import diagnose
+    from otel_lightning.collector.check.doctor import NO_REWARDS, diagnose, lacks_rewards
     from otel_lightning.collector.store import open_store
     from otel_lightning.collector.store.print_rows import printable
 
     with expected_errors(), open_store(store, read_only=True) as opened:
         found = diagnose(opened)
+        unrewarded = lacks_rewards(opened)
     for one in found:
         # Both quote names that senders chose.
         click.echo(printable(one.headline))
         click.echo(f"    such as  {printable(one.example)}")
         click.echo(f"    remedy   {one.remedy}")
+    if not found:
+        click.echo("No faults were found in the traces.")
+    if unrewarded:
+        click.echo(NO_REWARDS)
     if found:
         raise SystemExit(1)
-    click.echo("Nothing was found that harms learning.")

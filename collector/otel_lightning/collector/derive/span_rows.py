@@ -35,8 +35,11 @@ STOPPED = ("stop", "completed")
 def failed(span: Span) -> bool:
     """Tell whether the span ended in an error. An exception event alone does not count as one.
 
-    Rust's `tracing` leaves the status of a span unset that has an `error.type`.
+    Rust's `tracing` leaves the status of a span unset that has an `error.type`. Beside the status
+    OK an `error.type` is of an error that was overcome.
     """
+    if span.status_code.endswith("OK"):
+        return False
     return span.status_code.endswith("ERROR") or bool(span.attributes.get("error.type"))
 
 

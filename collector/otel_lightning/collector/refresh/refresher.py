@@ -155,6 +155,7 @@ class Refresher:
         if not self._flights and not self._has_workers():
             ids = refresh_with_room(self._store, spans_at_once, backoff)
             self._retries.clear()  # here no batch gives way to another
+            self.deadly.derived()
             seconds = time.monotonic() - began
             return Step(ids, seconds, ids > 0, seconds)
         try:

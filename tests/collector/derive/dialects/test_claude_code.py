@@ -153,6 +153,11 @@ def unnamed(number: int, at: float, source: str = "sdk") -> list[Log]:
     ]
 
 
+def test_a_body_with_an_impossible_number_costs_no_other_record() -> None:
+    odd = log("api_request_body", {"body": "{}", "body_length": 2, "event.sequence": "9" * 9999})
+    assert inputs(*unnamed(1, 1), *unnamed(2, 3), odd) == ["Hi 1", "Hi 2"]
+
+
 def inputs(*logs: Log) -> list[str | None]:
     calls = derive([requested(1), requested(2)], logs).llm_calls
     assert [call.response_id for call in calls] == ["msg_1", "msg_2"]

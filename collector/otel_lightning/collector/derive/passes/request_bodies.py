@@ -19,6 +19,9 @@ BODIES = {"body", "body_length"}
 SOURCES = ("session.id", "query_source")
 """The attributes that tell the requests of one source apart from all others."""
 
+MOST_DIGITS = 19
+"""Digits of the largest number that an attribute can be."""
+
 
 def is_body(log: Log) -> bool:
     """Tell whether a log record has the body of a request or a response."""
@@ -59,4 +62,5 @@ def by_request(bodies: Iterable[Log]) -> Mapping[tuple[str, str], list[Log]]:
 def _place(log: Log) -> tuple[int, int]:
     """Return the sort key of records: by time, then by the number that their process gave them."""
     number = log.attributes.get("event.sequence", "")
-    return log.time_ns or 0, int(number) if number.isdecimal() else 0
+    is_number = number.isdecimal() and len(number) <= MOST_DIGITS
+    return log.time_ns or 0, int(number) if is_number else 0
