@@ -109,6 +109,20 @@ def test_the_blocks_of_an_answer_are_one_turn() -> None:
     assert message["role"] == "assistant"
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        {"type": "tool_use", "id": "call_1", "name": "sun", "input": CITY},
+        {"type": "tool_call", "id": "call_1", "name": "sun", "arguments": CITY},
+    ],
+    ids=lambda use: use["type"],
+)
+def test_a_tool_call_in_place_of_a_message_is_the_models(use: dict[str, Any]) -> None:
+    history = [{"type": "text", "text": QUESTION["parts"][0]["content"]}, use]
+    call = only_call(span({"gen_ai.operation.name": "chat", "gen_ai.input.messages": history}))
+    assert call.input_messages == [QUESTION, {"role": "assistant", "parts": [ASKED]}]
+
+
 def test_rigs_own_messages_are_read() -> None:
     block = {"id": "call_1", "call_id": None, "function": {"name": "sun", "arguments": CITY}}
     result = {"type": "toolresult", "id": "call_1", "content": [{"type": "text", "text": "Sun."}]}

@@ -201,12 +201,17 @@ def read_message(value: Any) -> list[Message]:
         plain = plain_text(value) or _read_asking(value)
     if plain is not None:
         return [plain]
-    item = _ITEMS.get(str(value.get("type")))
+    item = _ITEMS.get(str(value.get("type"))) or (_block if _is_block(value) else None)
     if item is not None:
         return [item(value)]
     if "role" not in value and (known := hosted_tools.item_parts(value)) is not None:
         return [{"role": known[0], "parts": list(map(_told_plainly, known[1]))}]
     return _split(_read_mapping(_unwrapped(value)))
+
+
+def _is_block(value: Mapping[str, Any]) -> bool:
+    """Tell whether a block of a content stands in place of a message."""
+    return _NAMES.isdisjoint(value) and value.get("type") in BLOCK_TYPES
 
 
 def plain_text(value: Mapping[str, Any]) -> Message | None:
@@ -289,12 +294,7 @@ def _is_plain_text(part: Any) -> bool:
 
 
 def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a message without LangChain's serialisation or a provider's choice around it.
-
-    A block of a content becomes a message of it alone.
-    """
-    if _NAMES.isdisjoint(value) and value.get("type") in BLOCK_TYPES:
-        return {"role": "user", "content": [value]}
+    """Return a message without LangChain's serialisation or a provider's choice around it."""
     # LangChain writes {"lc": 1, "id": […, "HumanMessage"], "kwargs": {…}} or {"type": "human",
     # "data": {…}}.
     for key in ("kwargs", "data"):
@@ -419,6 +419,12 @@ def _response_item(item: Mapping[str, Any]) -> Message:
     return {"role": "tool", "parts": [read_response(item)]}
 
 
+def _block(value: Mapping[str, Any]) -> Message:
+    parts = content_parts([value])
+    roles = [_SAID_BY.get(part["type"], "user") for part in parts]
+    return {"role": next(iter(roles), "user"), "parts": parts}
+
+
 def _reasoning_item(item: Mapping[str, Any]) -> Message:
     part = read_reasoning(item)
     return {"role": "assistant", "parts": [part] if part else []}
@@ -433,6 +439,8 @@ _MORE = {
 """Keys that a message of plain text does not have; one of them excludes the fast path."""
 _NAMES = {"role", "parts", "content", "kwargs", "data", "message"}
 """Keys of which a message has one at least; what has none may be a block of a content."""
+_SAID_BY = {"tool_call": "assistant", "reasoning": "assistant", "tool_call_response": "tool"}
+"""The roles that the types of parts tell."""
 _SPEAKERS = {said: role for said, role in ROLES.items() if role != "tool"}
 _NO_TEXT = ("", ELIDED)
 _ODD_TEXT = {"", BLOCKS, PYTHON[: len(BLOCKS)], *(one[: len(BLOCKS)] for one in SPELLED)}
