@@ -4,7 +4,7 @@ import math
 
 from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.evaluate.gate import Verdict
-from otel_lightning.learner.evaluate.refusals import BY_MORE_TASKS
+from otel_lightning.learner.evaluate.refusals import BY_MORE_TASKS, Cause
 
 
 def what_would_pass(verdict: Verdict) -> str:
@@ -35,6 +35,8 @@ def what_would_pass(verdict: Verdict) -> str:
 
 
 def _of_no_gain(verdict: Verdict) -> str:
+    if any(reason.cause is Cause.NOTHING_NEW for reason in verdict.reasons):
+        return "learn again when there is more data, or try other arms: this is the live policy."
     shown = "the held-out rollouts show no gain"
     if verdict.gain > 0:
         shown = f"the gain is not above the least gain of {verdict.least_gain:g}"

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from otel_lightning.learner.evaluate.to_pass import what_would_pass
 from otel_lightning.learner.policy.gate.judge import Demands, hold_new_arms, learn_and_judge
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Settings
 
@@ -119,3 +120,4 @@ def test_policy_that_is_the_live_one_is_refused_as_such() -> None:
     )
     assert again.verdict.gain == 0
     assert again.verdict.rollouts_needed == {}
+    assert what_would_pass(again.verdict).endswith("this is the live policy.")
