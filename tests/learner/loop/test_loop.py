@@ -25,11 +25,16 @@ from support.prompt_server import (
 from support.running import LIMIT_S, background, eventually, finish
 from support.stores import ask
 
-from otel_lightning.collector.store import read_server
+from otel_lightning.collector.store import open_store, read_server
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.loop.config import read_config
+from otel_lightning.learner.loop.splits import divide
+from otel_lightning.learner.loop.stages import Loop, learn_shares
 from otel_lightning.learner.loop.state import State
+from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy.serving import flag_file as files
+from otel_lightning.learner.rollout_runner import read_tasks
+from otel_lightning.learner.runs import Run
 
 FIRST = "You answer the requests of customers."
 AGENT = """
@@ -439,6 +444,33 @@ def test_flag_that_takes_no_prompt_is_told_before_anything_runs(tmp_path: Path) 
     assert result.exit_code == 1
     assert "serves a canary of policy p1. Finish it first" in result.stderr
     assert not (tmp_path / "t.duckdb").exists()
+
+
+def test_policy_that_a_killed_loop_had_written_is_recorded_as_promoted(tmp_path: Path) -> None:
+    flags, tasks, store = (tmp_path / name for name in ("flags.json", "tasks.jsonl", "t.duckdb"))
+    tasks.write_text("".join(json.dumps({"id": f"t{i}"}) + "\n" for i in range(20)))
+    metadata = {"lightning.policy.version": "loop.1.policy"}
+    shares = {"fractional": [["a", 90], ["b", 10]]}
+    flag = {"state": "ENABLED", "variants": {"a": "A", "b": "B"}, "defaultVariant": "a"}
+    flag |= {"targeting": shares, "metadata": metadata}
+    flags.write_text(json.dumps({"flags": {"k": flag}}))
+    (tmp_path / "loop.toml").write_text(
+        f"[run]\ntasks = '{tasks}'\ncommand = ['x']\n[learn]\nwhat = ['policy']\n"
+        f"[policy]\nkey = 'k'\nflags = '{flags}'\n"
+    )
+    config = read_config(tmp_path / "loop.toml")
+    ended = Run("policy", {}, name="loop.1.policy").ended(
+        outcome="passed", fingerprint=None, metrics={}, gate={}
+    )
+    with open_store(store) as opened:
+        append(opened, "runs", ended)
+    split = divide(read_tasks(tasks).tasks, config.split)
+    loop = Loop(config, store, State.of(store, config.name), split, tmp_path, None)
+    assert config.name == "loop"
+    assert learn_shares(loop, 1)[0] == "promoted"
+    assert ask(store, "SELECT outcome, artifact FROM runs") == [
+        {"outcome": "promoted", "artifact": str(flags)}
+    ]
 
 
 def test_settings_of_a_loop_are_the_same_if_only_defaults_are_written_out(tmp_path: Path) -> None:

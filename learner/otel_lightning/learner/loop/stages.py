@@ -24,6 +24,7 @@ from otel_lightning.learner.loop.splits import Split
 from otel_lightning.learner.loop.state import Result, State
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy.serving import flag_file
+from otel_lightning.learner.policy.serving.versions import mark_promoted
 from otel_lightning.learner.prompts.compare import (
     Comparison,
     apply_decision,
@@ -288,7 +289,10 @@ def learn_shares(loop: Loop, number: int) -> Result:
         return NOTHING, {"why": "the flag serves a single variant"}
     alpha, run_id = loop.alpha(number), f"{loop.config.name}.{number}.policy"
     if (document["flags"][part.key].get("metadata") or {}).get(POLICY_VERSION) == run_id:
-        return WON, {"alpha": alpha, "version": run_id}  # a killed loop got this far
+        # A killed loop got this far, but perhaps not to its last record.
+        with opened(loop.store) as found:
+            mark_promoted(found, run_id, part.flags)
+        return WON, {"alpha": alpha, "version": run_id}
     learned = learn_policy(
         loop.store,
         Request(
