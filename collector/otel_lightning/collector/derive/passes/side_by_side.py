@@ -4,7 +4,7 @@ LlamaIndex's instrumentation ends the span of a streamed call before the client 
 so the client's span is not below it, and their times do not overlap.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
@@ -30,12 +30,14 @@ def pairs(calls: Iterable[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     for key in framework.keys() & client.keys():
         known = _by_answer(client[key])
         for answer, wholes in _by_answer(framework[key]).items():
-            waiting = known.get(answer, [])
+            waiting: dict[frozenset[str], deque[LlmCall]] = defaultdict(deque)
+            for own in known.get(answer, ()):
+                waiting[_models(own)].append(own)
             for whole in wholes:
-                own = next((one for one in waiting if _may_be_one_model(whole, one)), None)
-                if own is not None:
-                    waiting.remove(own)
-                    yield whole, own
+                named = _models(whole)
+                fitting = [own for models, own in waiting.items() if own and _agree(named, models)]
+                if fitting:
+                    yield whole, min(fitting, key=lambda own: order(own[0])).popleft()
 
 
 def _by_answer(calls: Iterable[LlmCall]) -> dict[bytes, list[LlmCall]]:
@@ -47,19 +49,18 @@ def _by_answer(calls: Iterable[LlmCall]) -> dict[bytes, list[LlmCall]]:
     return found
 
 
-def _may_be_one_model(one: LlmCall, other: LlmCall) -> bool:
+def _models(call: LlmCall) -> frozenset[str]:
+    """Return the names of a call's models, without the provider's before them."""
+    names = filter(None, (call.request_model, call.response_model))
+    return frozenset(name.rpartition("/")[2] for name in names)
+
+
+def _agree(named: frozenset[str], known: frozenset[str]) -> bool:
     """Tell whether two records have a model in common, as far as both name any.
 
     Different models may give equal answers to the same question, such as "Yes".
     """
-    named, known = _models(one), _models(other)
     return not named or not known or bool(named & known)
-
-
-def _models(call: LlmCall) -> set[str]:
-    """Return the names of a call's models, without the provider's before them."""
-    names = filter(None, (call.request_model, call.response_model))
-    return {name.rpartition("/")[2] for name in names}
 
 
 def comparable_parts(outputs: Iterable[Message]) -> list[Any]:
