@@ -55,7 +55,7 @@ class Lag:
         now_ns, since_ns = time.time_ns(), self._since_ns()
         if received_ns > now_ns:  # the clock was set back since then
             received_ns -= self._started_ns - since_ns
-        if received_ns > now_ns:  # before this process began, which knows no more than that
+        if received_ns > now_ns:  # before this process began; no more is known
             received_ns = since_ns
         return (now_ns - received_ns) / 1e9
 

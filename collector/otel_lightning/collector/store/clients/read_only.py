@@ -288,7 +288,7 @@ def _types(sql: str) -> set[duckdb.StatementType]:
 
 def _refused(sql: str, reason: str) -> str | None:
     if SENT_ROWS.match(sql):
-        logger.warning("The rows of a client were refused, who hears no reason: %s", reason)
+        logger.warning("A client sent rows that were refused, and is not told why: %s", reason)
         return None
     return f"SELECT error({quote_literal(reason)})"
 

@@ -121,7 +121,7 @@ def limit_spilling(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
 
 
 def spill_folder(path: Path) -> Path:
-    """Return the folder in which all processes spill of one store; it may be on another disk."""
+    """Return the folder that all processes of one store spill to; it may be on another disk."""
     return path.absolute().with_name(path.name + ".tmp")
 
 
