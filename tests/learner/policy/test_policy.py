@@ -153,6 +153,28 @@ def test_a_policy_that_cannot_be_written_is_no_promoted_one(
     assert [row["status"] for row in traces.ask("SELECT status FROM policies")] == ["candidate"]
 
 
+def test_flag_that_changed_while_a_policy_was_learned_is_left_alone(
+    traces: "Traces", flag_file: Path, tmp_path: Path
+) -> None:
+    log(traces, SUCCESS)
+    rule = tmp_path / "rewards.py"
+    # The rule is applied after the live shares are read: somebody changes them meanwhile.
+    rule.write_text(f"""
+from pathlib import Path
+flags = Path({str(flag_file)!r})
+flags.write_text(flags.read_text().replace('["brief", 1]', '["brief", 8]'))
+
+def grade(rollouts):
+    return rollouts["rewards"].list.first().struct.field("value")
+""")
+    result = learn(traces, flag_file, "--reward", f"{rule}:grade")
+    assert result.exit_code == 1
+    assert "was judged against another live policy: arm 'brief' had 33.33%" in result.stderr
+    assert served(flag_file)["brief"] == 8
+    (run,) = traces.ask("SELECT outcome FROM runs")
+    assert run == {"outcome": "passed"}
+
+
 def test_the_folder_of_the_output_is_made(
     traces: "Traces", flag_file: Path, tmp_path: Path
 ) -> None:

@@ -34,7 +34,12 @@ from otel_lightning.learner.policy.logged.choices import (
 )
 from otel_lightning.learner.policy.serving import flag_file, joint
 from otel_lightning.learner.policy.serving.served import features_of, shares_in_context
-from otel_lightning.learner.policy.serving.ship import promote, stable_part, stable_shares
+from otel_lightning.learner.policy.serving.ship import (
+    RefusedError,
+    promote,
+    stable_part,
+    stable_shares,
+)
 from otel_lightning.learner.policy.serving.versions import (
     add_policy,
     forget_run,
@@ -155,6 +160,8 @@ def _promote(store: StoreLike, request: Request, learned: Learned) -> None:
             f"Policy {learned.version} passed the gate and is kept as a candidate, but "
             f"'{request.output}' cannot be written: {error.strerror}."
         ) from error
+    except RefusedError as refusal:  # the flag was changed while this policy was learned
+        raise DataError(str(refusal)) from refusal
 
 
 def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:

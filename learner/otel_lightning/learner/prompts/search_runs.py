@@ -86,7 +86,7 @@ class Runs:
                 f"({in_words(report.statuses)}). The last one said: "
                 f"{self._end_of_output(report)}. {ANEW}"
             )
-        problems = " ".join(f"Grading: {one}." for one in report.problems)
+        problems = " ".join(f"Grading: {one.rstrip('.')}." for one in report.problems)
         if self.grading.is_given:
             return DataError(
                 f"No rollout of the search has a reward, though {report.statuses[OK]} of "
