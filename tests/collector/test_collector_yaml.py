@@ -133,6 +133,7 @@ def test_the_page_lists_every_variable_of_the_configuration() -> None:
 
 
 def test_the_tls_settings_that_worked_are_on_the_page() -> None:
-    shown = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
+    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE.partition("\n## TLS\n")[2], re.DOTALL)
+    shown = yaml.safe_load(block)
     assert set(shown["tls"]) == {"ca_file", "cert_file", "key_file"}
     assert shown["headers"]["authorization"].startswith("Bearer ")

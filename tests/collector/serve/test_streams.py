@@ -70,12 +70,19 @@ def test_sighup_without_certificates_does_not_end_a_service(ingester: Ingester) 
     assert ingester.stop() == 0
 
 
+def as_in_a_terminal() -> None:
+    """Undo what `nohup` did, if the tests were started with it."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def test_the_end_of_its_terminal_stops_it_in_order(tmp_path: Path) -> None:
     store, (ours, its) = tmp_path / "t.duckdb", pty.openpty()
     log = tmp_path / "log"
     with (
         log.open("w") as out,
-        background(*COMMAND, *ADDRESSES, store, stdin=its, stdout=out) as process,
+        background(
+            *COMMAND, *ADDRESSES, store, stdin=its, stdout=out, preexec_fn=as_in_a_terminal
+        ) as process,
     ):
         written_by(process, tmp_path / "t.duckdb.server")
         process.send_signal(signal.SIGHUP)

@@ -270,5 +270,5 @@ def _received(store: Rows, name: str | None, rollouts: Sequence[str]) -> Graded:
 
 def _named(reason: str, rollouts: Sequence[str]) -> str:
     more = len(rollouts) - SHOWN
-    names = ", ".join(rollouts[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    names = ", ".join(sorted(rollouts)[:SHOWN]) + (f" and {more} more" if more > 0 else "")
     return f"{len(rollouts)} not graded: {reason} ({names})."
