@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from support.captures import load
 from support.dialects_page import DATA
 from support.spans import log, span
@@ -138,6 +139,12 @@ def test_a_body_whose_end_is_missing_makes_the_content_truncated() -> None:
     cut = json.dumps(SENT)[:40] + "[TRUNCATED - Content exceeds 60KB limit]"
     (call,) = derive([requested(1)], bodies(1, cut, ANSWER)).llm_calls
     assert (call.input_messages, call.response_id, call.content) == (None, "msg_1", "truncated")
+
+
+@pytest.mark.parametrize("odd", [7, "Hi", {"role": "user"}])
+def test_a_body_whose_messages_are_no_list_costs_no_answer(odd: object) -> None:
+    (call,) = derive([requested(1)], bodies(1, SENT | {"messages": odd}, ANSWER)).llm_calls
+    assert (call.input_messages, call.response_id) == (None, "msg_1")
 
 
 def unnamed(number: int, at: float, source: str = "sdk") -> list[Log]:

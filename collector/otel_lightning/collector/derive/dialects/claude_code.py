@@ -64,7 +64,8 @@ def _read_call(span: Span) -> LlmCall:
     )
     sent, answered = _body(span, SENT), _body(span, ANSWERED)
     request = json_text.as_object(json_text.parse(sent))
-    told = [_disclosed(one) for one in request.get("messages") or ()]
+    listed = request.get("messages")
+    told = [_disclosed(one) for one in listed] if isinstance(listed, list) else []
     payloads.fill_from_request(call, request | {"messages": told}, span.memory)
     payloads.fill_from_response(call, _disclosed(json_text.parse(answered)))
     if call.error_type == "_OTHER":
