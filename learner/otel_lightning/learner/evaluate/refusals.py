@@ -22,7 +22,7 @@ class Cause(StrEnum):
     """Few rollouts carry nearly all of the importance weight."""
     DISAGREEMENT = "disagreement"
     """Two estimates of the gain differ in sign."""
-    FORM = "form"
+    LESS_LIKELY = "less_likely"
     """Good completions became less likely."""
     FALLEN = "fallen"
     """The newest rollouts show no gain."""
