@@ -245,7 +245,7 @@ def _format_refusals(
         text = f"good held-out completions became less likely: {before:.4f} to {after:.4f} a token"
     else:
         return []
-    return [Refusal(Cause.LESS_LIKELY, text)]
+    return [Refusal(Cause.FORMAT, text)]
 
 
 def _numbered(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
