@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.captures import Capture, load
-from support.dialects_page import PAGE, page
+from support.dialects_page import PAGE, written
 from support.facts import VERDICTS, facts
 
 from otel_lightning.collector.derive.assemble import derive, trace_keys
@@ -60,8 +60,8 @@ def test_at_least_99_percent_of_what_is_on_the_wire_is_read_right() -> None:
 
 
 def test_the_page_of_dialects_is_what_this_test_finds() -> None:
-    again = "write it anew with: PYTHONPATH=tests python -m support.dialects_page"
-    assert PAGE.read_text() == page(), f"{PAGE.name} is not current; {again}"
+    again = "write its table with: PYTHONPATH=tests python -m support.dialects_page"
+    assert PAGE.read_text() == written(), f"{PAGE.name} is not current; {again}"
 
 
 @pytest.mark.parametrize("truth", TRUTHS, ids=scenario)
