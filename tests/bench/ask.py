@@ -47,7 +47,7 @@ def main() -> None:
             served = [best(store, sql) for sql in questions.values()]
         ingester.stop()
         print(f"{spans:,} spans, {len(attribute_columns.KEYS)} promoted keys\n")
-        print("| question | CPU ms | in process, ms | of an ingester, ms |\n|---|---|---|---|")
+        print("| query | CPU ms | in process, ms | of an ingester, ms |\n|---|---|---|---|")
         for name, (wall, cpu), (asked_ms, _) in zip(questions, direct, served, strict=True):
             print(f"| {name} | {cpu:.0f} | {wall:.0f} | {asked_ms:.0f} |")
 

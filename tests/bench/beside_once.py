@@ -250,7 +250,7 @@ def ask(_: Path, large: Path, spans: str) -> Lines:
                 before = time.process_time()
                 store.query(question)
                 took.append(time.process_time() - before)
-            lines[f"ask: {name}"] = min(took)
+            lines[f"query: {name}"] = min(took)
     return lines
 
 

@@ -113,11 +113,11 @@ def main() -> None:
     chosen = parser.parse_args()
     options = tuple(chosen.options.split())
     print(
-        "| load | spans/s | spans p50, p99 s | llm_calls p50, p99 s | unseen | backlog | peak MB |"
+        "| load | spans/s | lag of spans | of llm_calls, p50, p99 s | not found | to derive | peak MB |"
     )
     print("|---|---|---|---|---|---|---|")
     most = sustain(chosen.seconds, None, options)
-    print(row("as much as is accepted", most), flush=True)
+    print(row("without pause", most), flush=True)
     for share in chosen.only or SHARES:
         found = sustain(chosen.seconds, share * most.accepted / SPANS, options)
         print(row(f"{share:.0%} of it", found), flush=True)

@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--warm", action="store_true", help="let it derive a late span before")
     parser.add_argument("--options", default="--workers 1", help="for lightning-ingest")
     chosen = parser.parse_args()
-    print("| late spans in | deriving it at first, CPU s | CPU s | seen after, s | peak MB |")
+    print("| late spans in | first deriving, CPU s | late spans, CPU s | rows after, s | peak MB |")
     print("|---|---|---|---|---|")
     if spans := chosen.spans:
         late = [tool(spans + number, 1, 0) for number in range(LATE + 1)]

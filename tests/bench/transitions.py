@@ -194,7 +194,7 @@ def side_by_side(traces: int) -> None:
         theirs = f"{PEER} TracerTraceToTriplet"
         work = {
             theirs: partial(peer, Path(folder)),
-            "the whole way: stored spans to transitions": partial(ours, spans_only, "--whole"),
+            "stored spans to transitions": partial(ours, spans_only, "--whole"),
             "transitions alone, narrow": partial(ours, store),
             "transitions alone, with all text to Parquet": partial(ours, store, *to_file),
         }
