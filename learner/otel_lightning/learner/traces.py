@@ -131,28 +131,52 @@ class Traces:
             settings: Rewards, agents, tasks, credit and split; the defaults if left out.
             rebuild: Build everything again, not only the tasks that changed.
             changes: Single settings by name, for example `credit="group"`.
+
+        Raises:
+            DataError: If no rollout has a reward, or a setting or a reward is not allowed.
+            StoreError: If the store cannot be read or written.
         """
         chosen = replace(settings or Settings(), **changes)
         return make_transitions(self.store, chosen, rebuild=rebuild)
 
     def apply_rule(self, spec: str) -> Applied:
-        """Score the store by a rule: `FILE.py:FUNCTION`, `FILE.sql` or `FILE.toml`."""
+        """Score the store by a rule: `FILE.py:FUNCTION`, `FILE.sql` or `FILE.toml`.
+
+        Raises:
+            DataError: If the rule cannot be read or fails, or its name belongs to other rewards.
+            StoreError: If the store cannot be read or written.
+        """
         return apply_rule(self.store, spec)
 
     def judge(self, plan: "Plan", judge: "Judge") -> "Report":
-        """Let a model judge rollouts, as `lightning-learn judge` does."""
+        """Let a model judge rollouts, as `lightning-learn judge` does.
+
+        Raises:
+            DataError: If there is no rollout to judge, or the judge cannot be asked.
+            StoreError: If the store cannot be read or written.
+        """
         from otel_lightning.learner.score.judges.judging import judge_rollouts
 
         return judge_rollouts(self.store, plan, judge)
 
     def learn_policy(self, request: "Request") -> "LearnedPolicy":
-        """Learn how often to serve each arm of a flag, as `lightning-learn policy` does."""
+        """Learn how often to serve each arm of a flag, as `lightning-learn policy` does.
+
+        Raises:
+            DataError: If the choices, the rewards or the flag file do not allow learning.
+            StoreError: If the store cannot be read or written.
+        """
         from otel_lightning.learner.policy.learn import learn_policy
 
         return learn_policy(self.store, request)
 
     def propose_prompts(self, request: "PromptRequest", proposer: "Proposer") -> "Proposed":
-        """Let a model propose variants of a prompt, as `lightning-learn prompts` does."""
+        """Let a model propose variants of a prompt, as `lightning-learn prompts` does.
+
+        Raises:
+            DataError: If the flag cannot get variants, or there are no rollouts to learn from.
+            StoreError: If the store cannot be read or written.
+        """
         from otel_lightning.learner.prompts.propose import propose_prompts
 
         return propose_prompts(self.store, request, proposer)
@@ -160,7 +184,18 @@ class Traces:
     def learn_weights(
         self, algorithm: str, training: "Training", output: str | Path, agent: str | None = None
     ) -> "LearnedWeights":
-        """Fine-tune a model, as `lightning-learn weights` does."""
+        """Fine-tune a model, as `lightning-learn weights` does.
+
+        Args:
+            algorithm: A name in `weights.algorithms.ALGORITHMS`, for example `rft`.
+            training: The settings, with the folder of the model to train.
+            output: Folder for the fine-tuned model.
+            agent: Learn only from the calls of this agent; None takes the calls of all.
+
+        Raises:
+            DataError: If the transitions, the model or a setting do not allow training.
+            StoreError: If the store cannot be read or written.
+        """
         from otel_lightning.learner.weights.learn import learn_weights
 
         return learn_weights(self.store, algorithm, training, Path(output), agent)
@@ -174,7 +209,11 @@ class Traces:
             form: A name in `FORMATS`, for example `trl-sft`.
             output: File to write, `.parquet` or `.jsonl`.
             split: `train`, `heldout` or `all`.
-            threshold: Export answers whose advantage is above this.
+            threshold: Export or label as good only answers whose advantage is above this.
+
+        Raises:
+            DataError: If the format is unknown, or there are no such transitions.
+            StoreError: If the store cannot be read.
         """
         if form not in FORMATS:
             raise DataError(f"Unknown format '{form}'. Known: {', '.join(FORMATS)}.")
