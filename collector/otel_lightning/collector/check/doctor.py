@@ -62,16 +62,16 @@ PROBLEM_KINDS = (
             " the package"),
     ProblemKind("content", "call", "without content, written by {kind}", ""),
     ProblemKind("history", "call",
-            "whose text was cut, or whose history the provider keeps in part",
+            "whose text was cut, or whose history is in part stored by the provider only",
             "raise OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and --max-value-length; send whole"
             " histories, or record previous_response_id with every call"),
-    ProblemKind("parts", "rollout", "of one call that look like parts of one: tools were asked or"
-            " answered", "give the calls of a task one lightning.rollout.id:"
+    ProblemKind("parts", "rollout", "with one call that has tool calls or results, so it is probably"
+            " a part of a larger rollout", "give the calls of a task one lightning.rollout.id:"
             " in Python by `with otel_lightning.instrumentation.rollout(task_id=…)`, or by"
             " LIGHTNING_ROLLOUT_ID for a process that works on one task"),
     ProblemKind("repeated_ids", "span", "not stored, because other spans have their ids",
-            "let the sender draw random ids: `random.seed()` also seeds OpenTelemetry's, and"
-            " otel-lightning's instrumentation does not"),
+            "do not call `random.seed()` in the sender, because OpenTelemetry's ids then repeat, or"
+            " use otel-lightning's instrumentation, whose ids do not depend on the seed"),
     ProblemKind("rewards", "reward", "that match nothing that was received",
             "name the span, the response, the rollout or the trace that is judged as it was sent"),
     ProblemKind("arms", "arm", "of {kind} without a propensity",
@@ -79,15 +79,15 @@ PROBLEM_KINDS = (
             " flags have it"),
     ProblemKind("tokens", "call", "without token counts, written by {kind}",
             'for streams ask the provider with stream_options={"include_usage": true}'),
-    ProblemKind("unread", "span", "of {kind} on which a reader broke",
-            "look at unread_spans, and report them with a span"),
+    ProblemKind("unread", "span", "of {kind} on which a reader failed",
+            "see the table unread_spans, and report the error with a span"),
     ProblemKind("partly", "call", "of {kind} read only in part: without model, input or answer",
             "use an instrumentation that follows OpenTelemetry's GenAI conventions or"
             " OpenInference, such as opentelemetry-instrumentation-openai"),
     ProblemKind("ahead", "span", "of {kind} that ended after they were received",
-            "set the sender's clock (NTP): its rewards and calls are put into a wrong order"),
-    ProblemKind("clocks", "span", "of {kind} that began before the call to them",
-            "set both clocks (NTP): the steps of a rollout are put into a wrong order"),
+            "set the sender's clock (NTP): its rewards and calls are in a wrong order"),
+    ProblemKind("clocks", "span", "of {kind} that began before the span that called them",
+            "set both clocks (NTP): the steps of a rollout are in a wrong order"),
 )  # fmt: skip
 
 

@@ -33,13 +33,13 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
     "--retries": {
         "type": click.IntRange(0),
         "default": 2,
-        "help": "Further attempts at a rollout that was lost. An agent that failed is not run "
-        "again.",
+        "help": "Number of further attempts at a rollout that was lost. An agent that failed is "
+        "not run again.",
     },
     "--rerun": {
         "type": click.Choice(["failed", "timeout", "lost"]),
         "multiple": True,
-        "help": "Attempt rollouts with this status once more; may be repeated.",
+        "help": "Run rollouts with this status once more; may be repeated.",
     },
     "--grade": {
         "metavar": "RULE",
@@ -68,24 +68,24 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
     },
     "--limit": {
         "type": click.IntRange(1),
-        "help": "Run the first tasks only. By default all run.",
+        "help": "Run only this many tasks, the first ones. By default all run.",
     },
     "--stdin": {
         "type": click.Choice(["json", "input", "none"]),
         "default": "json",
-        "help": "What the agent reads from standard input: the task as JSON, its input as text, "
-        "nothing.",
+        "help": "What the agent reads from standard input: the task as JSON (json), the task's "
+        "input as text (input), or nothing.",
     },
     "--store-timeout": {
         "type": Finite(1.0),
         "default": 300.0,
-        "help": "Longest wait, in seconds, for a lightning-ingest that stores and derives nothing "
-        "of what it has received; then the command fails.",
+        "help": "Longest wait, in seconds, for a lightning-ingest that makes no progress in "
+        "storing and deriving; then the command fails.",
     },
     "--name": {
         "metavar": "NAME",
-        "help": "Name of the run. Another name runs all again.  [default: a hash of the command, "
-        "the file of tasks and the seed]",
+        "help": "Name of the run. With another name, all rollouts are run again.  [default: a hash "
+        "of the command, the file of tasks and the seed]",
     },
 }
 

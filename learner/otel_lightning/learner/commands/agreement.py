@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     metavar="NAME|FILE.csv",
     required=True,
     help="Labels to compare with: the rewards of this name that no judge gave, or a CSV file with "
-    "the column rollout_id and value, label or both.",
+    "the column rollout_id, and the column value, label or both.",
 )
 @option(
     "--seed",

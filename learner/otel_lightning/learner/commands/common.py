@@ -49,9 +49,9 @@ reward_option = option(
 reward_range_option = option(
     "--reward-range",
     type=RangeOfRewards(),
-    help="Least and greatest possible reward, such as 0,1. By default the range is that of the "
-    "logged rewards; gates of policies, prompts and models by running then refuse unless all are "
-    "0 or 1.",
+    help="Least and greatest possible reward, such as 0,1. By default it is the range of the "
+    "logged rewards; then the gate of a policy, and a gate that runs the agent, refuses unless "
+    "all rewards are 0 or 1.",
 )
 least_gain_option = option(
     "--least-gain",
@@ -62,9 +62,10 @@ least_gain_option = option(
 missing_option = option(
     "--missing",
     metavar="worst|drop|VALUE",
-    help="Reward of a rollout that has none: the worst one, this value, or drop the rollout. By "
-    "default the command fails if one arm has more of them than another beyond chance; else they "
-    "are left out of learning, and the gate assumes the worst of them.",
+    help="What to do with rollouts without a reward: give them the worst reward or this VALUE, or "
+    "drop them. By default the command fails if one arm has more such rollouts than another, "
+    "beyond chance; if not, learning leaves them out, and the gate assumes the worst rewards for "
+    "them.",
 )
 propensities_option = option(
     "--propensities",
@@ -73,8 +74,8 @@ propensities_option = option(
     help="Source of the propensities: the trace, the shares of the policy version that the trace "
     "names, or the frequency of each arm under its version. auto takes the trace, and the version "
     "where the trace has none. frequencies is refused if the task, the time, the service or the "
-    "words of the input tell the arm; random takes the frequencies without a test, for arms that "
-    "were drawn at random.",
+    "words of the input predict the arm; random takes the frequencies without this test, for arms "
+    "that were drawn at random.",
 )
 since_option = option(
     "--since",
@@ -92,15 +93,16 @@ held_out_option = option(
     "--held-out",
     type=SHARE,
     default=0.3,
-    help="Share of the tasks, from 0 to 1, that learning never sees and the gate judges by.",
+    help="Share of the tasks, from 0 to 1, that are held out: learning does not use them, and the "
+    "gate uses only them.",
 )
 task_by_option = option(
     "--task-by",
     type=click.Choice(["user", "prompt", "id"]),
     default="user",
-    help="How to find the task of a rollout without a task id: rollouts are of one task if the "
-    "user's messages in their first call are equal (user) or if the whole first prompt is equal "
-    "(prompt), or each rollout is a task of its own (id).",
+    help="How to find the task of a rollout without a task id: by the user's messages in its "
+    "first call (user) or by the whole first prompt (prompt), which are equal in rollouts of one "
+    "task; or each rollout is a task of its own (id).",
 )
 shuffle_option = option(
     "--shuffle-rewards",

@@ -43,7 +43,8 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
     },
     "--cache": {
         "type": FILE,
-        "help": "Cache of the answers, so that none is paid for twice.  [default: STORE.judge]",
+        "help": "File with the cached answers, so that none is paid for twice.  [default: "
+        "STORE.judge]",
     },
 }
 

@@ -26,7 +26,7 @@ FORM = click.Choice(["trl-sft", "trl-dpo", "trl-kto", "trl-grpo", "verl", "opena
     command="export",
     type=FILE,
     required=True,
-    help="File to write, .parquet or .jsonl; its ending decides which.",
+    help="File to write; the ending .parquet or .jsonl chooses the file format.",
 )
 @option(
     "--split",

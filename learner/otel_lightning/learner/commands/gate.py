@@ -49,7 +49,9 @@ RUNNING = (
     help="Variant to judge; may be repeated. By default all proposed variants that are served.",
 )
 @option(
-    "--against", metavar="VARIANT", help="Variant to beat. By default the one with most traffic."
+    "--against",
+    metavar="VARIANT",
+    help="Variant to compare with. By default the one with most traffic.",
 )
 @agent_options(
     "gate",
@@ -63,12 +65,17 @@ RUNNING = (
     type=Finite(0, 1, min_open=True, max_open=True),
     default=0.05,
     help="Probability that any candidate wins by chance; it is divided by their number. Divide it "
-    "further if the same tasks judge again and again.",
+    "further if you use the same tasks for several gates.",
 )
 @least_gain_option
 @reward_range_option
 @held_out_option
-@option("--seed", type=int, default=0, help="Seed of the run. Another seed runs all again.")
+@option(
+    "--seed",
+    type=int,
+    default=0,
+    help="Seed of the run. With another seed, all rollouts are run again.",
+)
 @option(
     "--promote",
     is_flag=True,

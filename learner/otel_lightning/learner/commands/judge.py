@@ -53,7 +53,7 @@ option = partial(shared_option, command="judge")
     "--agent",
     metavar="PATTERN",
     multiple=True,
-    help="Judge only the calls of agents of this name (* and ? match); may be repeated. "
+    help="Judge only the calls of agents with this name (* and ? are wildcards); may be repeated. "
     "By default the whole rollout is judged.",
 )
 @option(

@@ -69,8 +69,8 @@ IDENTITY = (
     "--share",
     type=Finite(0, 1, min_open=True, max_open=True),
     default=0.1,
-    help="Share of the traffic, from 0 to 1, that the new variants get together. All live variants "
-    "give it up in proportion.",
+    help="Share of the traffic, from 0 to 1, that the new variants get together. The shares of "
+    "all live variants are reduced in proportion.",
 )
 @option(
     "--records",
@@ -82,8 +82,8 @@ IDENTITY = (
 @option(
     "--failed-below",
     type=FiniteNumber(),
-    help="A rollout failed if its reward is below this. By default it is the middle between the "
-    "smallest and the largest logged reward.",
+    help="A rollout failed if its reward is below this. By default it is the mean of the smallest "
+    "and the largest logged reward.",
 )
 @option(
     "--max-length",
@@ -112,7 +112,7 @@ IDENTITY = (
 @option(
     "--dry-run",
     is_flag=True,
-    help="Ask the model and print its prompts, but write nothing. The answers are kept.",
+    help="Ask the model and print its prompts, but write nothing. The answers are cached.",
 )
 @option(
     "--search",

@@ -35,7 +35,8 @@ ERROR_LENGTH = 200
     command="report",
     type=click.IntRange(0, 100),
     default=0,
-    help="Rollouts to show that did best, and as many that did worst, with their text.",
+    help="Number of rollouts with the highest rewards, and as many with the lowest, to show with "
+    "their text.",
 )
 def report(run: str | None, output: Path, examples: int, store: str) -> None:
     """Write one HTML file about a learning run: verdict, reasons, data, overlap, doubts.

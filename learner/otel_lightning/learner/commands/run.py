@@ -37,7 +37,12 @@ SHOWN_REASONS = 3
 @store_option
 @agent_options("run", tasks={"required": True})
 @option("--reward", metavar="NAME", help="Report the received rewards of this name only.")
-@option("--seed", type=int, default=0, help="Seed of the run; each rollout's own follows from it.")
+@option(
+    "--seed",
+    type=int,
+    default=0,
+    help="Seed of the run; the seed of each rollout is computed from it.",
+)
 @held_out_option
 @option(
     "--shard",
@@ -56,14 +61,14 @@ SHOWN_REASONS = 3
 @option(
     "--url",
     metavar="URL",
-    help="Instead of AGENT: POST each task as JSON to this agent server. It learns the rollout "
-    "from the headers traceparent and baggage.",
+    help="Instead of AGENT: POST each task as JSON to this agent server. The headers traceparent "
+    "and baggage name the rollout.",
 )
 @option(
     "--serve",
     type=CommandLine(),
-    help="Instead of AGENT: start workers that stay, which read a task as a JSON line and write a "
-    "JSON line. For agents that take long to start.",
+    help="Instead of AGENT: start workers that run many tasks; each reads a task as a JSON line "
+    "and writes a JSON line. For agents that take long to start.",
 )
 @option("--ray", is_flag=True, help="Run AGENT on the machines of a Ray cluster.")
 @option(
@@ -76,8 +81,8 @@ SHOWN_REASONS = 3
     "--max-output",
     type=click.IntRange(1),
     default=64 * 2**20,
-    help="Bytes that an agent may write to standard output or error; with more it is ended, and "
-    "its status is failed.",
+    help="Bytes that an agent may write to standard output or error; above it, the agent is "
+    "ended, and its status is failed.",
 )
 @option(
     "--endpoint",

@@ -28,7 +28,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
     command="serve",
     type=click.IntRange(0, 65535),
     default=8000,
-    help="Port to listen on; 0 takes a free one.",
+    help="Port to listen on; 0 chooses a free one.",
 )
 @option(
     "--port-file",
@@ -47,8 +47,8 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
     "--temperature",
     command="serve",
     type=Finite(0, 2),
-    help="Temperature of all answers, whatever a request says; 0 takes the most likely token. By "
-    "default each request says it.",
+    help="Temperature of all answers, also if a request has another one; 0 takes the most likely "
+    "token. By default the temperature of each request is used.",
 )
 @option(
     "--seed",

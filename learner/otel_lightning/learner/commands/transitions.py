@@ -57,8 +57,8 @@ def choice(name: str, default: str, text: str) -> Callable[[Command], Command]:
     "--agent",
     multiple=True,
     metavar="PATTERN",
-    help="Learn only from the calls of agents of this name (* and ? match); may be repeated. By "
-    "default all agents count.",
+    help="Learn only from the calls of agents with this name (* and ? are wildcards); may be "
+    "repeated. By default all agents count.",
 )
 @option(
     "--idle",
@@ -95,8 +95,8 @@ def choice(name: str, default: str, text: str) -> Callable[[Command], Command]:
 @choice(
     "scale",
     "none",
-    "Divide the advantages of the methods group and anchor_state by nothing, or by the standard "
-    "deviation of the group.",
+    "What to divide the advantages of the methods group and anchor_state by: nothing, or the "
+    "standard deviation of the group.",
 )
 @option(
     "--step-weight",
@@ -109,13 +109,13 @@ def choice(name: str, default: str, text: str) -> Callable[[Command], Command]:
     type=FiniteNumber(),
     default=0.1,
     help="Reward of the method tool_outcome for each tool execution that succeeded; one that "
-    "failed costs as much.",
+    "failed costs the same amount.",
 )
 @choice(
     "length",
     "none",
-    "Divide advantages by nothing, so that each call weighs the same, or by the number of calls, "
-    "so that each rollout does.",
+    "What to divide advantages by: nothing, so that each call has the same weight, or the number "
+    "of calls of the rollout, so that each rollout has the same weight.",
 )
 @task_by_option
 @held_out_option

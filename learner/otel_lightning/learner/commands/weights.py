@@ -62,7 +62,7 @@ TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
     "--model",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     required=True,
-    help="Folder of the model to train: the one, or its adapter, that wrote the traces.",
+    help="Folder of the model, or LoRA adapter, to train: the one whose completions were traced.",
 )
 @weights_option(
     "--output",
@@ -85,8 +85,8 @@ TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
     "--set",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Setting of the algorithm, such as beta=0.2; may be repeated. It wins over --settings. A "
-    "wrong NAME is answered with the names of all settings.",
+    help="Setting of the algorithm, such as beta=0.2; may be repeated. It overrides --settings. "
+    "The error for an unknown NAME lists all settings.",
 )
 @weights_option(
     "--settings",
@@ -204,7 +204,7 @@ TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
     "--report-to",
     type=click.Choice(TRACKERS),
     multiple=True,
-    help="Send metrics to this tracker too; may be repeated. By default they go to none.",
+    help="Send metrics to this tracker too; may be repeated. By default they are sent to none.",
 )
 @weights_option(
     "--clip",
