@@ -241,7 +241,7 @@ def _say_first_failure() -> None:
     if not _state.said and not _state.ending:
         _state.said = True
         _logger.warning(
-            "Telemetry does not arrive; the agent goes on, and the loss is counted. %s",
+            "Telemetry cannot be delivered; the agent continues, and the losses are counted. %s",
             _why(),
         )
 

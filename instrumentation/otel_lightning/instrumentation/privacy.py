@@ -187,7 +187,7 @@ def _own_patterns() -> list[_Pattern]:
     except (OSError, UnicodeError) as error:
         _say_once(
             f"{PATTERNS_VARIABLE}={path} cannot be read ({error}), so every text is withheld "
-            f"({WITHHELD}). Mend the file, or unset the variable."
+            f"({WITHHELD}). Correct the file, or unset the variable."
         )
         return [_EVERYTHING]
     found = []

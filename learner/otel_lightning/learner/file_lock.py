@@ -31,7 +31,7 @@ def opened_lock(place: Path) -> Iterator[IO[bytes]]:
         raise DataError(
             f"The lock '{place}' cannot be opened ({error.strerror}): '{error.filename}' must be "
             f"a {'file' if error.filename == str(place) else 'folder'} that the user of this "
-            "command may write. Mend that, and run the same command again."
+            "command may write. Correct that, and run the same command again."
         ) from error
     with file:
         yield file

@@ -134,7 +134,7 @@ def test_a_rollout_is_found_by_what_one_has_of_it(store: Store, name: str, expec
 
 
 def test_what_means_none_or_several_is_an_error_with_the_nearest_ids(store: Store) -> None:
-    with pytest.raises(StoreError, match=r"'ticket' means several.*: ticket-78, ticket-77\.$"):
+    with pytest.raises(StoreError, match=r"'ticket' matches several.*: ticket-78, ticket-77\.$"):
         find_rollout(store, "ticket")
     with pytest.raises(StoreError, match=r"named 'tickt-77'. The nearest ids: ticket-77, ticket-7"):
         find_rollout(store, "tickt-77")

@@ -330,7 +330,7 @@ def test_agent_that_always_fails_is_named_with_its_last_words(
         assert failed.exit_code == 1
         assert said in failed.stderr
         assert "The last one said: " in failed.stderr
-        assert "no module named tools. Mend the agent" in failed.stderr
+        assert "no module named tools. Correct the agent" in failed.stderr
         assert "it begins a new search" in failed.stderr
         assert "grade" not in failed.stderr.lower()
         assert "--rerun" not in failed.stderr
@@ -352,7 +352,7 @@ def test_grader_that_fails_is_named_and_its_rollouts_are_graded_by_the_next_star
     assert failed.exit_code == 1
     assert "ended well" in failed.stderr
     assert "the judge is away" in failed.stderr
-    assert "Mend the grader" in failed.stderr
+    assert "Correct the grader" in failed.stderr
     before = traces.ask("SELECT rollout_id FROM attempts")
     grader.write_text("print(0)")
     again = searched("", *graded)
@@ -399,7 +399,7 @@ def test_after_a_completed_search_or_another_prompt_the_same_command_begins_anew
 
     # A search in the middle, whose prompt is changed by hand.
     broken = searched("import sys; sys.exit()", "--budget", "20", "--grade-command", "false")
-    assert "Mend the grader" in broken.stderr
+    assert "Correct the grader" in broken.stderr
     document = json.loads(flags.read_text())
     for name in document["flags"][KEY]["variants"]:
         document["flags"][KEY]["variants"][name] += " Be kind."

@@ -401,7 +401,7 @@ def test_ingester_of_a_new_store_that_cannot_start_ends_the_run_with_its_last_wo
     store = tmp_path / "new.duckdb"
     # Another program takes the store while the agent runs.
     body = f"open({str(store)!r}, 'w').write('no store')\ntime.sleep(600)"
-    with pytest.raises(DataError, match=r"ended by itself. Its last words: .*not a DuckDB file"):
+    with pytest.raises(DataError, match=r"ended by itself. Its last output: .*not a DuckDB file"):
         run_agent(store, Job(tasks({"id": "a"}), agent(body)), Grading(by_exit_code=True))
 
 

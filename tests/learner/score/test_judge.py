@@ -54,7 +54,7 @@ def test_received_rewards_of_a_rubrics_name_are_told(traces: "Traces", server: J
     for _ in range(2):  # the scores of the first time are no rewards from elsewhere
         result = judge(traces, server)
         assert result.exit_code == 0
-        assert "1 reward named 'intent_resolution' came from elsewhere" in result.stderr
+        assert "1 reward named 'intent_resolution' came from another source" in result.stderr
         assert "named 'task_" not in result.stderr
 
 

@@ -24,7 +24,7 @@ def backup(dest: Path, store: Path) -> None:
     keep_files_private()
     with expected_errors():
         back_up_anyhow(store, dest)
-    click.echo(f"'{dest}' is a whole copy of '{store}'.")
+    click.echo(f"'{dest}' is a complete copy of '{store}'.")
 
 
 @click.command(epilog=example("lightning-ingest copy old.duckdb new.duckdb"))
@@ -50,7 +50,7 @@ def copy(old: Path, new: Path, spans_at_once: int, memory: int) -> None:
         with open_store(new, create=False) as opened:
             opened.limit(memory)
             derive_all(opened, new, spans_at_once)
-    click.echo(f"'{new}' has what '{old}' received, derived again.")
+    click.echo(f"'{new}' has the spans and logs of '{old}', derived again.")
 
 
 @click.command(epilog=example("lightning-ingest forget --conversation c-17"))

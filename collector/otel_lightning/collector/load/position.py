@@ -143,7 +143,8 @@ class ProgressWait:
         if now - self._since > self.seconds:
             raise StoreError(
                 f"lightning-ingest, which serves '{self.path}', made no progress in "
-                f"{self.seconds:g} seconds; it was waited for {self.what}. Nothing is lost. {look}"
+                f"{self.seconds:g} seconds, while this command waited for {self.what}. Nothing is "
+                f"lost. {look}"
             )
         if now - self._since > SAY_AFTER_SECONDS and not self._has_said:
             self._has_said = True

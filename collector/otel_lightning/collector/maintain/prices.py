@@ -92,4 +92,4 @@ def _number(value: Any, times: float, path: Path) -> float | None:
     try:
         return float(value) * times
     except (TypeError, ValueError) as error:
-        raise StoreError(f"'{path}' has {value!r} where a price belongs.") from error
+        raise StoreError(f"'{path}' has the price {value!r}, which is not a number.") from error

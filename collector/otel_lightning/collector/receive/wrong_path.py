@@ -85,4 +85,4 @@ class WrongPaths:
             if path in self._logged or len(self._logged) >= MOST_LOGGED:
                 return
             self._logged.add(path)
-        logger.warning("A request was refused (404), as others like it: %s", told)
+        logger.warning("A request was refused (404); others like it are not logged: %s", told)

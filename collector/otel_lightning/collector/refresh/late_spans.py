@@ -12,8 +12,8 @@ from otel_lightning.collector.refresh.recent_traces import NOWHERE, RecentTraces
 from otel_lightning.collector.store import Sql, Store, quote_literal, statement
 
 GROWN = 2
-"""A trace that has this many times as many spans as are kept is read again: it is simpler, and not
-dearer."""
+"""A trace that has this many times as many spans as are kept is read again: that is simpler,
+and costs no more."""
 
 
 def resume(

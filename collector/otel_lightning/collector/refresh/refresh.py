@@ -75,7 +75,7 @@ def refresh_with_room(
     try:
         return refresh(store, spans_at_once, backoff)
     except OutOfMemoryError:
-        logger.warning("A rollout does not fit --memory: it is derived with more for once")
+        logger.warning("A rollout does not fit --memory: it is derived with more memory, once")
         with store.with_room():
             return refresh(store, spans_at_once, backoff)
 

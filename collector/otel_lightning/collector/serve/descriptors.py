@@ -119,7 +119,7 @@ class IdleConnections(BackgroundThread):
             self._has_warned = True
             logger.warning(
                 "%d connections are open; those that have been idle longest are closed. "
-                "This is said once.",
+                "This is logged once.",
                 len(found),
             )
 

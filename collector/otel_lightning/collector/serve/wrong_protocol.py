@@ -1,6 +1,6 @@
 """Notice clients that speak another protocol to the gRPC port, such as OTLP over HTTP.
 
-`grpcio` closes such a connection in threads of its own and tells nobody. Linux tells: it sends the
+`grpcio` closes such a connection in threads of its own and reports nothing. But Linux sends the
 counters of each TCP connection that has ended to a netlink socket. A filter in the kernel passes on
 connections to our port only, so that requests and other connections cost nothing here.
 

@@ -34,7 +34,7 @@ def find_rollout(store: Store, name: str) -> str:
         found = _ask(store, query, asked=name, most=MOST)
         if len(found) > 1:
             raise StoreError(
-                f"'{name}' means several rollouts. Write more of the id: {_listed(found)}."
+                f"'{name}' matches several rollouts. Write more of the id: {_listed(found)}."
             )
         if found:
             return found[0]

@@ -177,7 +177,7 @@ def _report_numbers(verdict: "Verdict") -> None:
         click.echo(
             "The value learned is outside of the rewards' range "
             f"[{verdict.reward_range[0]:g}, {verdict.reward_range[1]:g}], so it is an error of the "
-            "estimate: go by the bounds of the gain."
+            "estimate: use the bounds of the gain."
         )
     click.echo(
         "These rollouts tell as much about the new policy as "

@@ -202,14 +202,14 @@ def _print(answer: "Answer") -> None:
         console.print(_table("segment", list(answer.segments.items()), limits))
         if len(answer.segments) > 1:
             click.echo(
-                f"Of {len(answer.segments)} intervals of 95 % expect "
-                f"{0.05 * len(answer.segments):.2g} to miss by chance."
+                f"Of {len(answer.segments)} intervals of 95 %, about "
+                f"{0.05 * len(answer.segments):.2g} miss the true value by chance."
             )
     console.print(_overlap(answer))
     for note in (*answer.notes, str(answer.rewards)):
         click.echo(note)
     click.echo(
-        "This values one policy and compares none: a gain over the live one is judged on held-out "
+        "This is the value of one policy. A gain over the live policy is judged on held-out "
         "tasks, by the gate of the command `policy` of lightning-learn."
     )
 

@@ -167,7 +167,7 @@ def tell(report: "Report", store: str) -> None:
         if report.given_up:
             again = (
                 f"{number_of(report.given_up, 'of them was', 'of them were')} lost in each "
-                "attempt: mend the cause, and give "
+                "attempt: correct the cause, and give "
                 "the same command with --rerun lost."
             )
         raise click.ClickException(
@@ -176,7 +176,7 @@ def tell(report: "Report", store: str) -> None:
     # A store on another machine is no problem of the grader: it grades there.
     if report.problems and not report.rewards and Path(store).exists():
         raise click.ClickException(
-            "No rollout was graded. Mend the grader, and give the same command again: it runs no "
+            "No rollout was graded. Correct the grader, and give the same command again: it runs no "
             "rollout twice."
         )
 

@@ -104,12 +104,12 @@ def promote(
     """
     if model is None:
         if live is not None or without_gate:
-            raise click.UsageError("--live and --without-gate are of models: give --model too.")
+            raise click.UsageError("--live and --without-gate are for models: give --model too.")
         _promote_policy(store, **options)
         return
     given = [name for name in ("key", "flags", "version", "canary") if options[name] is not None]
     if given:
-        raise click.UsageError(f"--{given[0]} is of policies, so it does not go with --model.")
+        raise click.UsageError(f"--{given[0]} is for policies, so it cannot be used with --model.")
     with expected_errors():
         from otel_lightning.collector.store import open_store
         from otel_lightning.learner.weights import ship

@@ -61,7 +61,7 @@ class Compared:
     test: str
     least_gain: float = 0.0
     reward_range: Range | None = None
-    """Least and greatest possible reward; None if nobody knows it, and then nothing passes."""
+    """Least and greatest possible reward; None if it is unknown; then nothing passes."""
     refusals: tuple[str, ...] = field(default=())
 
     @property

@@ -1,6 +1,6 @@
-"""The record of a search: what it began with and what it ran, so that a killed one goes on.
+"""The record of a search: its settings and its rollouts, so that a killed search can go on.
 
-GEPA walks the same way from the same seed and the same rewards. So the next start repeats the walk
+GEPA makes the same choices from the same seed and the same rewards. So the next start repeats them
 with the rewards of this record and the answers of the cache, and runs only what is missing.
 """
 

@@ -26,7 +26,7 @@ from otel_lightning.learner.rollout_runner.report import in_words
 
 SAID = 600
 """Characters of the end of standard error that an error quotes."""
-ANEW = "Mend the agent, and run the same command again: it begins a new search."
+ANEW = "Correct the agent, and run the same command again: it begins a new search."
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Runs:
         if self.grading.is_given:
             return DataError(
                 f"No rollout of the search has a reward, though {report.statuses[OK]} of "
-                f"{report.planned} ended well. {problems} Mend the grader, and run the same "
+                f"{report.planned} ended well. {problems} Correct the grader, and run the same "
                 "command again: they are graded again, and the search goes on."
             )
         self.record.give_up()

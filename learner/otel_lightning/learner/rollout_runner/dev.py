@@ -30,9 +30,9 @@ from otel_lightning.learner.transitions.make import Settings, make_transitions
 TASKS = 2
 COMMAND, SERVE, URL = "command", "serve", "url"
 WORKS = {
-    COMMAND: "Mend the agent until it exits with 0.",
-    SERVE: 'Mend the worker until it answers each line with one such as {"output": …}.',
-    URL: "Mend the server until it answers with status 200.",
+    COMMAND: "Correct the agent until it exits with 0.",
+    SERVE: 'Correct the worker until it answers each line with one such as {"output": …}.',
+    URL: "Correct the server until it answers with status 200.",
 }
 """Remedy if a process does not end well, by the way in which the agent is run."""
 SENDS = {
@@ -169,7 +169,7 @@ def _process(found: Found) -> Link:
     told_why = f"Reason: {'; '.join(said) or 'it wrote nothing to standard error'}."
     remedy = WORKS[found.way]
     if TIMEOUT in statuses:
-        remedy = f"It had {found.job.timeout:g} seconds: mend what hangs, or raise --timeout."
+        remedy = f"It had {found.job.timeout:g} seconds: correct what hangs, or raise --timeout."
     return _broken("process", f"{in_words(statuses)}. {told_why}", remedy)
 
 
@@ -289,7 +289,7 @@ def _reward(found: Found) -> Link:
     return _broken(
         "reward",
         f"{len(report.rewards)} of {number_of(report.planned, 'rollout')} graded. {why}",
-        "Mend the grader."
+        "Correct the grader."
         if found.grading.is_given
         else "Give --grade FILE.py:FUNCTION, --grade-command or --exit-code-is-reward, or send "
         "rewards: call evaluation_result() in the agent, or POST them to /v1/feedback.",

@@ -198,7 +198,7 @@ def _lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
             # The last line has no line end: it was probably cut off while it was written.
             cut = number == text.count("\n") + 1
             problem = "the last line is cut off" if cut else "not a JSON object"
-            remedy = "Write the file again." if cut else "Mend the line."
+            remedy = "Write the file again." if cut else "Correct the line."
             raise DataError(
                 f"{path}:{number}: {problem} ({error}): {_shown(line)}. {remedy}"
             ) from error

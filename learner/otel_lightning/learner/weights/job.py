@@ -53,7 +53,7 @@ class Job:
     """Where checkpoints are written."""
     max_length: int | None
     temperature: float = 1.0
-    """That the logged completions were sampled with."""
+    """Temperature with which the logged completions were sampled."""
     record: Record = lambda _, __: None
     rows: int = 0
     """Training rows, by which the number of steps is chosen."""
@@ -272,7 +272,7 @@ def _dataset(rows: Sequence[Row], folder: Path) -> datasets.Dataset:
 
 
 def quiet() -> None:
-    """Silence the bars of the libraries: they mix with ours and fill logs that nobody watches."""
+    """Hide the progress bars of the libraries: they mix with ours, and fill log files."""
     os.environ.setdefault("TQDM_DISABLE", "1")
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]

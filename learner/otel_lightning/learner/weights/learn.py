@@ -54,8 +54,9 @@ def learn_weights(  # noqa: PLR0913 - what, with what, where to, and as which ru
 ) -> "Learned":
     """Fine-tune a model on the transitions of a store, and let the gate judge it.
 
-    The store is open only to read and to write, not while learning. Refused, the model is kept
-    for inspection: `gate.json` beside it and its row in `runs` say so. What fails leaves a row too.
+    The store is open only to read and to write, not while learning. A model that the gate refuses
+    is kept for inspection; `gate.json` in its folder and its row in `runs` have the reasons. A run
+    that fails leaves a row too.
 
     Args:
         store: Path of the store, or an open store.

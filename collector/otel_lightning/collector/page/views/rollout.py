@@ -76,7 +76,7 @@ def _rollout(ask: ViewRequest, rollout: str) -> dict[str, Any]:
     if not row:
         near = ask.rows("rollout_nearest", rollout=rollout, start=rollout[:8])
         names = ", ".join(one["rollout_id"] for one in near) or "none"
-        raise NotFoundError(f"There is no rollout '{rollout}'. Near by name or trace: {names}.")
+        raise NotFoundError(f"There is no rollout '{rollout}'. Similar ids: {names}.")
     return row
 
 

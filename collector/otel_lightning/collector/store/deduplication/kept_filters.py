@@ -59,7 +59,7 @@ def keep(store_path: Path, filters: Mapping[str, list[BloomFilter]]) -> None:
             for *_, bits in contents:
                 file.write(bits.data)
     except OSError as error:
-        logger.info("The filters of stored ids are not kept: %s", error)
+        logger.info("The filters of stored ids cannot be saved: %s", error)
 
 
 def take(store_path: Path) -> Filters:

@@ -241,6 +241,6 @@ class IdleIngester:
         if self.processes.service_ended(self.spec.name):
             said = end_on_one_line(self.spec.stderr) or end_on_one_line(self.spec.stdout)
             raise DataError(
-                f"lightning-ingest for '{self.store}' ended by itself. Its last words: "
+                f"lightning-ingest for '{self.store}' ended by itself. Its last output: "
                 f"{said or 'none'}"
             )

@@ -1,8 +1,8 @@
 """The journal of a run: which attempts started, how they ended, and which are in the store.
 
-It is a file of JSON lines beside the store, to which the launcher and the runner append. It is the
-memory of a run that was killed: an attempt that has ended is never run again, and one that is not
-in the store yet is sent there by the next start of the same run.
+It is a file of JSON lines beside the store, to which the launcher and the runner append. By it, a
+run that was killed can go on: an attempt that has ended is never run again, and one that is not in
+the store yet is sent there by the next start of the same run.
 """
 
 import json

@@ -229,7 +229,7 @@ def wait_until(
     """Wait until a service that was started is ready.
 
     Raises:
-        DataError: If it ends before, or is not ready in time; the message has its last words.
+        DataError: If it ends before, or is not ready in time; the message has its last output.
     """
     deadline = time.monotonic() + seconds
     while not ready():
@@ -239,7 +239,7 @@ def wait_until(
         if late or processes.service_ended(spec.name):
             problem = f"is not ready after {seconds:g} s" if late else "ended by itself"
             said = end_on_one_line(spec.stderr) or end_on_one_line(spec.stdout)
-            raise DataError(f"{what} {problem}. Its last words: {said or 'none'}")
+            raise DataError(f"{what} {problem}. Its last output: {said or 'none'}")
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

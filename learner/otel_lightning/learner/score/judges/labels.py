@@ -68,7 +68,7 @@ def read_csv(path: Path) -> pl.DataFrame:
             for name, kind in RATING.items()
         )
     except pl.exceptions.PolarsError as error:
-        raise DataError(f"{path}: cannot be read as labels ({error}). Mend it there.") from error
+        raise DataError(f"{path}: cannot be read as labels ({error}). Correct the file.") from error
 
 
 def pair(scores: pl.DataFrame, labels: pl.DataFrame) -> Pairs:

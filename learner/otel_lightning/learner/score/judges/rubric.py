@@ -72,7 +72,7 @@ def parse_toml(text: str, where: str) -> Rubric:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise DataError(f"{where}: not TOML ({error}). Mend it there.") from error
+        raise DataError(f"{where}: not TOML ({error}). Correct the file.") from error
     known = {"name", "lowest", "highest", "instructions", "passes"}
     if unknown := sorted(values.keys() - known):
         raise DataError(f"{where}: unknown key '{unknown[0]}'. Known: {', '.join(sorted(known))}.")

@@ -194,6 +194,6 @@ def _named(function: Function, failures: dict[str, Exception]) -> Iterator[Exclu
 def _beyond_repair(function: Function, error: Exception, failures: int) -> DataError:
     return DataError(
         f"{function.rule.spec}: raises {function.said(error)} (on "
-        f"{number_of(failures, 'rollout')}, also when given alone). Mend it, or return null "
+        f"{number_of(failures, 'rollout')}, also when given alone). Correct it, or return null "
         "where it cannot tell."
     )

@@ -34,8 +34,8 @@ class Settings:
     """Learn at most this many completions of one task, so that no task dominates."""
     fewest_calls: bool = True
     """Leave out a completion if another one of the same state earned as much in fewer calls. Where
-    an agent checks and corrects its work, a wrong answer is part of good rollouts as well: calls
-    after it mended it."""
+    an agent checks and corrects its work, a wrong answer is part of good rollouts as well: a later
+    call corrected it."""
 
 
 def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
