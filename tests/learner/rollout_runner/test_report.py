@@ -43,3 +43,7 @@ def test_interval_is_that_of_the_bootstrap_of_estimates(tasks: int) -> None:
 def test_equal_rewards_have_an_interval_without_width() -> None:
     assert interval(report_of([[1.0, 1.0], [1.0]])) == (1.0, 1.0)
     assert interval(report_of([[0.1, 0.1], [0.1]])) == (0.1, 0.1)
+
+
+def test_report_of_a_run_without_arms_compares_nothing() -> None:
+    assert Report("run", 1, 0, {"ok": 1}, {"a": 1.0}).compare() == []

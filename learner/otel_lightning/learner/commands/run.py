@@ -232,7 +232,7 @@ def _notes(report: "Report") -> tuple[tuple[int, str, str, str], ...]:
 
 
 def _tell_comparisons(report: "Report") -> None:
-    found = report.compare() if report.arm_names else []
+    found = report.compare()
     for compared in found:
         click.echo(str(compared))
     if any(compared.reward_range is None for compared in found):

@@ -88,11 +88,14 @@ class Report:
     def compare(self, least_gain: float = 0.0) -> "list[Compared]":
         """Compare each arm with the first one, on the same tasks and samples.
 
-        The level of the tests is divided by the number of comparisons.
+        The level of the tests is divided by the number of comparisons. A run with fewer than two
+        arms has none.
         """
+        named = [arm for arm in dict.fromkeys(self.arm_names) if arm is not None]
+        if not named:
+            return []
         from otel_lightning.learner.evaluate.paired import ALPHA, compare
 
-        named = [arm for arm in dict.fromkeys(self.arm_names) if arm is not None]
         base, others = named[0], named[1:]
         return [
             compare(
