@@ -113,7 +113,7 @@ def main() -> None:
     chosen = parser.parse_args()
     options = tuple(chosen.options.split())
     print(
-        "| load | spans/s | lag of spans | of llm_calls, p50, p99 s | not found | to derive | peak MB |"
+        "| load | spans/s | lag of spans, s | of llm_calls, s | not found | to derive | peak MB |"
     )
     print("|---|---|---|---|---|---|---|")
     most = sustain(chosen.seconds, None, options)

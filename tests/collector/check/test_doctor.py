@@ -203,7 +203,10 @@ def test_clocks_that_disagree_are_found(store: Store, tmp_path: Path) -> None:
     below = {"trace": 1, "parent": 1, "at": 0, "service": "tools", "attributes": {}}
     ahead = {"at": 7200, "service": "early"}
     names = found(store, tmp_path, body({"trace": 1, "at": 1}, below, ahead))
-    assert names["clocks"].said == "spans of tools below agent that began before the span that called them"
+    assert (
+        names["clocks"].said
+        == "spans of tools below agent that began before the span that called them"
+    )
     assert names["ahead"].said == "spans of early that ended after they were received"
 
 

@@ -65,8 +65,9 @@ PROBLEM_KINDS = (
             "whose text was cut, or whose history is in part stored by the provider only",
             "raise OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and --max-value-length; send whole"
             " histories, or record previous_response_id with every call"),
-    ProblemKind("parts", "rollout", "with one call that has tool calls or results, so it is probably"
-            " a part of a larger rollout", "give the calls of a task one lightning.rollout.id:"
+    ProblemKind("parts", "rollout", "with one call that has tool calls or results, so it is"
+            " probably a part of a larger rollout",
+            "give the calls of a task one lightning.rollout.id:"
             " in Python by `with otel_lightning.instrumentation.rollout(task_id=…)`, or by"
             " LIGHTNING_ROLLOUT_ID for a process that works on one task"),
     ProblemKind("repeated_ids", "span", "not stored, because other spans have their ids",

@@ -78,8 +78,8 @@ class TrustedClock:
     def _distrust(self, days: float) -> None:
         self._trusted_from = self._steady() + DAY_NS
         logger.warning(
-            "The clock is %.1f days later than at the last use of this store. Nothing is deleted by "
-            "age until it has run for a day without a jump.", days,
+            "The clock is %.1f days later than at the last use of this store. Nothing is deleted "
+            "by age until it has run for a day without a jump.", days,
         )  # fmt: skip
 
     def _read(self) -> int | None:

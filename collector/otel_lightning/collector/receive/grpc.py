@@ -103,7 +103,8 @@ class WrongProtocol:
         logger.warning(
             "%s speaks another protocol than gRPC to port %d, probably OTLP over HTTP. What it sent"
             " is lost. Exporters with http/protobuf or http/json send to port %d; for this one set"
-            " OTEL_EXPORTER_OTLP_PROTOCOL=grpc. Only the first such client is logged; /metrics counts all.",
+            " OTEL_EXPORTER_OTLP_PROTOCOL=grpc. Only the first such client is logged; /metrics"
+            " counts all.",
             client, self._grpc_port, self._http_port,
         )  # fmt: skip
 

@@ -224,7 +224,9 @@ class Spool:
             last, end = last + 1, 0
         self._file = os.open(segment_path(self.folder, last), os.O_RDWR | os.O_CREAT, 0o600)
         if torn := os.fstat(self._file).st_size - end:
-            logger.info("A crash left %d bytes that were never acknowledged; they are removed.", torn)
+            logger.info(
+                "A crash left %d bytes that were never acknowledged; they are removed.", torn
+            )
         os.ftruncate(self._file, end)
         os.lseek(self._file, end, os.SEEK_SET)
         sync(self.folder)

@@ -45,7 +45,7 @@ def evaluate_by_running(
         click.echo(f"{before:,} of {number_of(planned, 'rollout')} were run before this start.")
     if before and any(is_url(model) for model in models):
         click.echo(
-            "If a server has another model since then, give another --name: its URL does not show it."
+            "If a server has another model now, give another --name: its URL does not show it."
         )
     for problem in dict.fromkeys(problem for one in reports for problem in one.problems):
         click.echo(problem, err=True)

@@ -155,8 +155,9 @@ def _tell(report: "Report", input_price: float | None, output_price: float | Non
             click.echo(f"{tally.errors} without a score, such as: {tally.first_error}", err=True)
     for name, count in report.also_received.items():
         click.echo(
-            f"{number_of(count, 'reward')} named '{name}' came from another source: --reward {name} "
-            "would mix them with these scores. Give the rubric another name to learn from it.",
+            f"{number_of(count, 'reward')} named '{name}' came from another source: --reward "
+            f"{name} would mix them with these scores. Give the rubric another name to learn from "
+            "it.",
             err=True,
         )
     if report.without_text:

@@ -176,8 +176,8 @@ def tell(report: "Report", store: str) -> None:
     # A store on another machine is no problem of the grader: it grades there.
     if report.problems and not report.rewards and Path(store).exists():
         raise click.ClickException(
-            "No rollout was graded. Correct the grader, and give the same command again: it runs no "
-            "rollout twice."
+            "No rollout was graded. Correct the grader, and give the same command again: it runs "
+            "no rollout twice."
         )
 
 

@@ -157,7 +157,9 @@ class ServedFile:
         """
         if self._is_closed(CLOSING_SECONDS):
             return
-        logger.warning("A session of an SQL client keeps the store's file open: all sessions are closed.")
+        logger.warning(
+            "A session of an SQL client keeps the store's file open: all sessions are closed."
+        )
         self._guard.gate.turn_away()  # the server stops only when no statement waits in it
         self._serve_anew()
         if not self._is_closed(CLOSING_SECONDS):

@@ -241,7 +241,9 @@ class Engine:
                 f"None of the first {number_of(sum(self.ends.values()), 'attempt')} ended well "
                 f"({in_words(self.ends)}). The last one said: {words or 'nothing'}."
             )
-            advice = "Correct the agent, and run the same command with --rerun failed --rerun timeout."
+            advice = (
+                "Correct the agent, and run the same command with --rerun failed --rerun timeout."
+            )
         else:
             return
         self.executor.stop()

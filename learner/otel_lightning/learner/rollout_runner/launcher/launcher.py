@@ -1,10 +1,10 @@
 """A small process that starts agents, ends them, and writes down how each ended.
 
 It is run as a script and imports the standard library only, so that starting an agent copies
-nothing of the runner, which may have DuckDB and polars loaded. It reads commands from standard input and
-writes results to standard output, one JSON object a line. Each result is appended to the journal
-first: if the runner is killed, no end is forgotten. When standard input closes, because the runner
-asked or was killed, it ends all processes and then itself.
+nothing of the runner, which may have DuckDB and polars loaded. It reads commands from standard
+input and writes results to standard output, one JSON object a line. Each result is appended to the
+journal first: if the runner is killed, no end is forgotten. When standard input closes, because
+the runner asked or was killed, it ends all processes and then itself.
 
 A worker runs one attempt after the other. This process gives it the tasks and reads its answers,
 so that no answer is forgotten either. When the input closes, an agent may end by itself, and a
