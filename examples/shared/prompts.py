@@ -10,11 +10,11 @@ from typing import Any
 from otel_lightning.collector.maintain.backup import back_up_anyhow
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.policy.serving import flag_file
-from otel_lightning.learner.prompts.ask import Proposer
 from otel_lightning.learner.prompts.compare import champion
-from otel_lightning.learner.prompts.plan import Request
+from otel_lightning.learner.prompts.logged.rollouts import Window
+from otel_lightning.learner.prompts.proposals.ask import Proposer
+from otel_lightning.learner.prompts.proposals.plan import Request
 from otel_lightning.learner.prompts.propose import propose_prompts
-from otel_lightning.learner.prompts.rollouts import Window
 from otel_lightning.learner.rollout_runner import Arms, Job
 from otel_lightning.learner.rollout_runner.tasks import Task
 from otel_lightning.learner.score.judges.endpoint import Endpoint

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from otel_lightning.learner.prompts.rollouts import Rollouts, choose
+from otel_lightning.learner.prompts.logged.rollouts import Rollouts, choose
 from otel_lightning.learner.score.rules import python
 from otel_lightning.learner.score.rules.spec import read_rule
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner.prompts.search_record import opened_search
+from otel_lightning.learner.prompts.search.record import opened_search
 from otel_lightning.learner.rollout_runner import Job, run_agent
 from otel_lightning.learner.score.judges.answers import Answer
 from otel_lightning.learner.score.judges.cache import AnswerCache

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from otel_lightning.learner.export.write import Exported, export_transitions
     from otel_lightning.learner.policy.learn import Request as PolicyRequest
     from otel_lightning.learner.policy.learn import learn_policy
-    from otel_lightning.learner.prompts.ask import Proposer
-    from otel_lightning.learner.prompts.plan import Request as PromptRequest
+    from otel_lightning.learner.prompts.logged.rollouts import Window as PromptWindow
+    from otel_lightning.learner.prompts.proposals.ask import Proposer
+    from otel_lightning.learner.prompts.proposals.plan import Request as PromptRequest
     from otel_lightning.learner.prompts.propose import propose_prompts
-    from otel_lightning.learner.prompts.rollouts import Window as PromptWindow
     from otel_lightning.learner.score.judges.endpoint import Endpoint, PromptJudge
     from otel_lightning.learner.score.judges.judging import Plan, judge_rollouts
     from otel_lightning.learner.score.judges.record import Selection
@@ -33,9 +33,9 @@ HOMES = {
     "Plan": "score.judges.judging",
     "PolicyRequest": "policy.learn:Request",
     "PromptJudge": "score.judges.endpoint",
-    "PromptRequest": "prompts.plan:Request",
-    "PromptWindow": "prompts.rollouts:Window",
-    "Proposer": "prompts.ask",
+    "PromptRequest": "prompts.proposals.plan:Request",
+    "PromptWindow": "prompts.logged.rollouts:Window",
+    "Proposer": "prompts.proposals.ask",
     "Selection": "score.judges.record",
     "Settings": "transitions.make",
     "Summary": "transitions.make",

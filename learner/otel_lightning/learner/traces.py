@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from otel_lightning.collector.show.rollout import Rollout
     from otel_lightning.learner.policy.learn import Learned as LearnedPolicy
     from otel_lightning.learner.policy.learn import Request
-    from otel_lightning.learner.prompts.ask import Proposer
-    from otel_lightning.learner.prompts.plan import Proposed
-    from otel_lightning.learner.prompts.plan import Request as PromptRequest
+    from otel_lightning.learner.prompts.proposals.ask import Proposer
+    from otel_lightning.learner.prompts.proposals.plan import Proposed
+    from otel_lightning.learner.prompts.proposals.plan import Request as PromptRequest
     from otel_lightning.learner.score.judges.endpoint import Judge
     from otel_lightning.learner.score.judges.judging import Plan, Report
     from otel_lightning.learner.weights.settings import Training

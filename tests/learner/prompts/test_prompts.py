@@ -28,9 +28,9 @@ from support.running import serving
 
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.policy.serving import flag_file as files
-from otel_lightning.learner.prompts.ask import read_proposal
-from otel_lightning.learner.prompts.checks import Limits, refusal
-from otel_lightning.learner.prompts.variants import text_hash
+from otel_lightning.learner.prompts.proposals.ask import read_proposal
+from otel_lightning.learner.prompts.proposals.checks import Limits, refusal
+from otel_lightning.learner.prompts.serving.variants import text_hash
 from otel_lightning.learner.score.judges.answers import Answer
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner.prompts.rollouts import Window, read_rollouts
-from otel_lightning.learner.prompts.ruled_out import ruled_out
+from otel_lightning.learner.prompts.logged.rollouts import Window, read_rollouts
+from otel_lightning.learner.prompts.logged.ruled_out import ruled_out
 
 if TYPE_CHECKING:
     from conftest import Traces

@@ -28,13 +28,13 @@ from support.searched_prompt import FIRST, KEY, first_prompt
 
 from otel_lightning.learner import DataError
 from otel_lightning.learner.cli import cli
-from otel_lightning.learner.prompts.ask import Proposer
-from otel_lightning.learner.prompts.plan import Proposed, Request
+from otel_lightning.learner.prompts.logged.records import Record
+from otel_lightning.learner.prompts.logged.rollouts import Window
+from otel_lightning.learner.prompts.proposals.ask import Proposer
+from otel_lightning.learner.prompts.proposals.plan import Proposed, Request
 from otel_lightning.learner.prompts.propose import propose_prompts
-from otel_lightning.learner.prompts.records import Record
-from otel_lightning.learner.prompts.rollouts import Window
-from otel_lightning.learner.prompts.search import Adapter, Evaluated, Search, searching
-from otel_lightning.learner.prompts.search_record import Evaluation, SearchRecord
+from otel_lightning.learner.prompts.search.record import Evaluation, SearchRecord
+from otel_lightning.learner.prompts.search.search import Adapter, Evaluated, Search, searching
 from otel_lightning.learner.rollout_runner import Task
 from otel_lightning.learner.score.judges.endpoint import Endpoint
 

@@ -112,7 +112,7 @@ def gate(  # noqa: PLR0913 - one parameter an option
             arms_of,
             decide,
         )
-        from otel_lightning.learner.prompts.share import check_flag
+        from otel_lightning.learner.prompts.serving.share import check_flag
         from otel_lightning.learner.rollout_runner import Arms, run_agent
 
         check_failed_reward(settings["failed_reward"], reward_range)

@@ -31,8 +31,8 @@ from otel_lightning.learner.commands.endpoint_options import endpoint_of, endpoi
 from otel_lightning.learner.commands.values import Finite, FiniteNumber
 
 if TYPE_CHECKING:
-    from otel_lightning.learner.prompts.plan import Proposed, Request
-    from otel_lightning.learner.prompts.search import Search
+    from otel_lightning.learner.prompts.proposals.plan import Proposed, Request
+    from otel_lightning.learner.prompts.search.search import Search
 
 option = partial(shared_option, command="prompts")
 SEARCHING = ("--tasks", "--jobs", "--grade", "--grade-command", "--exit-code-is-reward")
@@ -135,7 +135,7 @@ def prompts(agent: tuple[str, ...], store: str, **settings: Any) -> None:
     Exit codes: 0 new variants are in the flag file, 1 failed, 3 there is no new variant to try.
     """
     with expected_errors():
-        from otel_lightning.learner.prompts.ask import Proposer
+        from otel_lightning.learner.prompts.proposals.ask import Proposer
         from otel_lightning.learner.prompts.propose import propose_prompts
 
         with ExitStack() as held:
@@ -153,7 +153,7 @@ def _asking(search: "Search | None") -> Any:
     """Return how to get proposals: by a search, or None for one call each."""
     if search is None:
         return None
-    from otel_lightning.learner.prompts.search import searching
+    from otel_lightning.learner.prompts.search.search import searching
 
     if search.record.replaces:
         click.echo(
@@ -187,9 +187,9 @@ def _search(
             "--search gepa needs its package. Install it with: pip install "
             "'otel-lightning[learner,prompts]'"
         )
-    from otel_lightning.learner.prompts.search import Search
-    from otel_lightning.learner.prompts.search_record import opened_search
-    from otel_lightning.learner.prompts.search_runs import Runs
+    from otel_lightning.learner.prompts.search.record import opened_search
+    from otel_lightning.learner.prompts.search.runs import Runs
+    from otel_lightning.learner.prompts.search.search import Search
     from otel_lightning.learner.rollout_runner import Job, read_tasks
     from otel_lightning.learner.rollout_runner.tasks import TRAIN, chosen
 
@@ -212,8 +212,8 @@ def _search(
 
 
 def _request(store: str, settings: dict[str, Any]) -> "Request":
-    from otel_lightning.learner.prompts.plan import Request
-    from otel_lightning.learner.prompts.rollouts import Window
+    from otel_lightning.learner.prompts.logged.rollouts import Window
+    from otel_lightning.learner.prompts.proposals.plan import Request
 
     names = ("key", "reward", "held_out", "task_by", "since", "failed_below", "shuffle_rewards")
     window = Window(**{name: settings.pop(name) for name in names})
@@ -222,7 +222,7 @@ def _request(store: str, settings: dict[str, Any]) -> "Request":
 
 
 def _tell(result: "Proposed", request: "Request") -> None:
-    from otel_lightning.learner.prompts.variants import WHOLE_TEXT
+    from otel_lightning.learner.prompts.serving.variants import WHOLE_TEXT
 
     rollouts = result.rollouts
     if result.rule:

@@ -31,7 +31,7 @@ from otel_lightning.learner.loop.stages import (
 from otel_lightning.learner.loop.state import Details, Result, State
 from otel_lightning.learner.policy.serving import joint
 from otel_lightning.learner.policy.serving.flag_file import read_flag_file
-from otel_lightning.learner.prompts.share import check_flag
+from otel_lightning.learner.prompts.serving.share import check_flag
 from otel_lightning.learner.rollout_runner import read_tasks
 from otel_lightning.learner.rollout_runner.tasks import told_copies
 

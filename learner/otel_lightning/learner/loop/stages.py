@@ -226,7 +226,7 @@ def make_transitions(loop: Loop, number: int) -> Result:
 
 def propose(loop: Loop, number: int) -> Result:
     """Let a model propose prompts from the training rollouts."""
-    from otel_lightning.learner.prompts.ask import Proposer
+    from otel_lightning.learner.prompts.proposals.ask import Proposer
     from otel_lightning.learner.prompts.propose import propose_prompts
     from otel_lightning.learner.score.judges.endpoint import Endpoint
 
@@ -383,8 +383,8 @@ def judge_model(loop: Loop, number: int) -> Result:
 
 
 def _request(loop: Loop, number: int, part: PromptsPart) -> Any:
-    from otel_lightning.learner.prompts.plan import Request
-    from otel_lightning.learner.prompts.rollouts import Window
+    from otel_lightning.learner.prompts.logged.rollouts import Window
+    from otel_lightning.learner.prompts.proposals.plan import Request
 
     return Request(
         window=Window(

@@ -13,7 +13,11 @@ from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy.serving import flag_file
 from otel_lightning.learner.policy.serving.ship import promote
 from otel_lightning.learner.policy.serving.versions import add_policy, forget_run, mark_promoted
-from otel_lightning.learner.prompts.share import VariantChange, candidates_of, change_variants
+from otel_lightning.learner.prompts.serving.share import (
+    VariantChange,
+    candidates_of,
+    change_variants,
+)
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.runs import Run
 

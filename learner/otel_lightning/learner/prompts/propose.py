@@ -13,15 +13,29 @@ from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow
 from otel_lightning.learner.policy.serving import flag_file
-from otel_lightning.learner.prompts.ask import Proposal, Proposer, Task, fitting, read_proposal
-from otel_lightning.learner.prompts.history import (
+from otel_lightning.learner.prompts.logged.records import Record, make_records
+from otel_lightning.learner.prompts.logged.rollouts import (
+    Rollouts,
+    choose,
+    parents,
+    read_rollouts,
+)
+from otel_lightning.learner.prompts.logged.ruled_out import ruled_out
+from otel_lightning.learner.prompts.proposals.ask import (
+    Proposal,
+    Proposer,
+    Task,
+    fitting,
+    read_proposal,
+)
+from otel_lightning.learner.prompts.proposals.history import (
     history,
     proposals_of,
     replace_proposals,
     retired_variants,
     unfinished,
 )
-from otel_lightning.learner.prompts.plan import (
+from otel_lightning.learner.prompts.proposals.plan import (
     Judged,
     Plan,
     Proposed,
@@ -29,15 +43,7 @@ from otel_lightning.learner.prompts.plan import (
     check_proposal,
     taken_names,
 )
-from otel_lightning.learner.prompts.records import Record, make_records
-from otel_lightning.learner.prompts.rollouts import (
-    Rollouts,
-    choose,
-    parents,
-    read_rollouts,
-)
-from otel_lightning.learner.prompts.ruled_out import ruled_out
-from otel_lightning.learner.prompts.share import (
+from otel_lightning.learner.prompts.serving.share import (
     Candidate,
     Change,
     VariantChange,
@@ -47,7 +53,7 @@ from otel_lightning.learner.prompts.share import (
     diluted,
     shares_of,
 )
-from otel_lightning.learner.prompts.variants import (
+from otel_lightning.learner.prompts.serving.variants import (
     WHOLE_TEXT,
     Variant,
     text_hash,

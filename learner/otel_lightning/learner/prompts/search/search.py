@@ -24,8 +24,9 @@ from gepa.core.adapter import EvaluationBatch, GEPAAdapter
 from otel_lightning.collector.terminal.progress import Progress
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.prompts.ask import Proposal, Proposer, Task, read_proposal
-from otel_lightning.learner.prompts.plan import (
+from otel_lightning.learner.prompts.logged.records import Record
+from otel_lightning.learner.prompts.proposals.ask import Proposal, Proposer, Task, read_proposal
+from otel_lightning.learner.prompts.proposals.plan import (
     Judged,
     Names,
     Plan,
@@ -33,9 +34,8 @@ from otel_lightning.learner.prompts.plan import (
     check_proposal,
     taken_names,
 )
-from otel_lightning.learner.prompts.records import Record
-from otel_lightning.learner.prompts.search_record import SearchRecord, evaluation_key
-from otel_lightning.learner.prompts.variants import WHOLE_TEXT, Variant
+from otel_lightning.learner.prompts.search.record import SearchRecord, evaluation_key
+from otel_lightning.learner.prompts.serving.variants import WHOLE_TEXT, Variant
 from otel_lightning.learner.rollout_runner.tasks import Task as AgentTask
 from otel_lightning.learner.score.judges.asking import (
     Question,

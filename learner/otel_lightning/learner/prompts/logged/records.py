@@ -9,7 +9,7 @@ from typing import Any
 from otel_lightning.collector.show.conversation import text_or_json
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.named_sql import read
-from otel_lightning.learner.prompts.rollouts import Rollouts
+from otel_lightning.learner.prompts.logged.rollouts import Rollouts
 from otel_lightning.learner.score.judges.conversation import Turn
 from otel_lightning.learner.score.judges.presentation import LINE_BREAKS, clip
 from otel_lightning.learner.score.judges.record import Selection, read_records

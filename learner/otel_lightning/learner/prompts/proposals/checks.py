@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.instrumentation.privacy import secrets_in
-from otel_lightning.learner.prompts.variants import text_hash
+from otel_lightning.learner.prompts.serving.variants import text_hash
 
 COPIED_WORDS = 8
 """A run of this many words from a record counts as copied."""

@@ -8,7 +8,7 @@ import polars as pl
 
 from otel_lightning.collector.store import Store, quote_literal
 from otel_lightning.learner.named_sql import arrow, read
-from otel_lightning.learner.prompts.share import candidates_of
+from otel_lightning.learner.prompts.serving.share import candidates_of
 from otel_lightning.learner.runs import TIME
 
 SHOWN = 8

@@ -18,9 +18,9 @@ from otel_lightning.collector.store import StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy.serving import flag_file
-from otel_lightning.learner.prompts.history import History
-from otel_lightning.learner.prompts.plan import Plan
-from otel_lightning.learner.prompts.variants import variants_with_text
+from otel_lightning.learner.prompts.proposals.history import History
+from otel_lightning.learner.prompts.proposals.plan import Plan
+from otel_lightning.learner.prompts.serving.variants import variants_with_text
 from otel_lightning.learner.rollout_runner.tasks import Task
 
 FILE = "search.json"

@@ -15,10 +15,10 @@ from otel_lightning.instrumentation.attributes import POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy.serving import flag_file
-from otel_lightning.learner.prompts.records import Record, make_records
-from otel_lightning.learner.prompts.rollouts import Rollouts
-from otel_lightning.learner.prompts.search import Evaluated
-from otel_lightning.learner.prompts.search_record import Graded, SearchRecord, evaluation_key
+from otel_lightning.learner.prompts.logged.records import Record, make_records
+from otel_lightning.learner.prompts.logged.rollouts import Rollouts
+from otel_lightning.learner.prompts.search.record import Graded, SearchRecord, evaluation_key
+from otel_lightning.learner.prompts.search.search import Evaluated
 from otel_lightning.learner.rollout_runner import OK, Grading, Job, Report, Task, run_agent
 from otel_lightning.learner.rollout_runner.arms import flag_variables
 from otel_lightning.learner.rollout_runner.engine.engine import HopelessError

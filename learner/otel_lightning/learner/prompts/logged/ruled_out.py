@@ -8,7 +8,7 @@ import polars as pl
 from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import Requirements, held_out_verdict
 from otel_lightning.learner.evaluate.off_policy import Logged
-from otel_lightning.learner.prompts.rollouts import Rollouts
+from otel_lightning.learner.prompts.logged.rollouts import Rollouts
 
 
 def ruled_out(rollouts: Rollouts, candidates: Mapping[str, str]) -> set[str]:

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from otel_lightning.learner.policy.serving import flag_file
-from otel_lightning.learner.prompts.ask import Proposal, Task
-from otel_lightning.learner.prompts.checks import Limits, refusal
-from otel_lightning.learner.prompts.history import History
-from otel_lightning.learner.prompts.records import Record
-from otel_lightning.learner.prompts.rollouts import Rollouts, Window
-from otel_lightning.learner.prompts.share import Candidate, Change, candidates_of
-from otel_lightning.learner.prompts.variants import Variant, new_name, text_hash
+from otel_lightning.learner.prompts.logged.records import Record
+from otel_lightning.learner.prompts.logged.rollouts import Rollouts, Window
+from otel_lightning.learner.prompts.proposals.ask import Proposal, Task
+from otel_lightning.learner.prompts.proposals.checks import Limits, refusal
+from otel_lightning.learner.prompts.proposals.history import History
+from otel_lightning.learner.prompts.serving.share import Candidate, Change, candidates_of
+from otel_lightning.learner.prompts.serving.variants import Variant, new_name, text_hash
 from otel_lightning.learner.score.judges.asking import Usage
 
 

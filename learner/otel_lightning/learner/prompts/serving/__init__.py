@@ -1,0 +1,1 @@
+"""Variants of a flag: `variants.py` reads their texts, and `share.py` adds new ones to the file."""
