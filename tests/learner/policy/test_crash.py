@@ -78,6 +78,21 @@ def learned(store: str) -> list[tuple[int, str, str]]:
         ]
 
 
+def recorded_as_live(store: str) -> list[str]:
+    """The policies that the store calls live, which must be those whose runs it calls promoted."""
+    with open_store(store, create=False) as opened:
+        live = [row["version"] for row in policies_of(opened, KEY) if row["status"] == "live"]
+        promoted = opened.column("SELECT run_id FROM runs WHERE outcome = 'promoted'")
+    assert promoted == live
+    return live
+
+
+def served(flags: Path) -> list[str]:
+    part = flag_file.our_part(flag_file.read_flag_file(flags, KEY), KEY)
+    version = flag_file.served_version(part)
+    return [] if version is None else [version]
+
+
 @pytest.mark.slow
 def test_command_that_is_killed_before_any_write_and_run_again_ends_as_if_it_was_not(
     traces: "Traces", tmp_path: Path
@@ -91,23 +106,58 @@ def test_command_that_is_killed_before_any_write_and_run_again_ends_as_if_it_was
             break
         assert ended.returncode == -signal.SIGKILL, ended.stderr
         killed += 1
-        # A file is the old one or the new one, and the store can say which.
+        # A file is the old one or the new one, and after the next look the store says which.
         document = flag_file.read_flag_file(flags, KEY)
         with open_store(store, create=False) as opened:
-            assert "serves" in ship.compare(opened, KEY, flags)
+            assert "NOT as recorded" not in ship.compare(opened, KEY, flags)
+        assert recorded_as_live(store) == served(flags)
         assert sum(flag_file.live_shares(document, KEY).values()) == pytest.approx(1)
     else:
         pytest.fail("the command never came to its end")
     assert killed >= 4
     assert len(set(learned(store))) == 1, "a rollout was counted twice, or not at all"
+    (live,) = recorded_as_live(store)
+    assert served(flags) == [live]
     with open_store(store, create=False) as opened:
-        assert [row["status"] for row in policies_of(opened, KEY)].count("live") == 1
         last = promotions_of(opened, KEY)[-1]
         assert ship.compare(opened, KEY, flags).endswith(", as recorded.")
         assert last["after"] == flag_file.our_part(flag_file.read_flag_file(flags, KEY), KEY)
         ship.roll_back(opened, KEY, flags)
     shares = flag_file.live_shares(flag_file.read_flag_file(flags, KEY), KEY)
     assert shares == pytest.approx({"brief": 0.5, "careful": 0.5})
+
+
+# Ends the process between the record of a promotion and its file.
+CUT_OFF = """
+import os, sys
+from pathlib import Path
+from otel_lightning.collector.store import open_store
+from otel_lightning.learner.policy.serving import ship
+
+Path.replace = lambda *_: os._exit(1)
+with open_store(sys.argv[1], create=False) as store:
+    ship.promote(store, "support-prompt", Path(sys.argv[2]))
+"""
+
+
+def test_promotion_that_was_cut_off_before_its_file_is_a_candidate_again(
+    traces: "Traces", tmp_path: Path
+) -> None:
+    store, flags = log(traces), tmp_path / "flags.json"
+    flags.write_text(TEXT)
+    version = learn_policy(store, Request(KEY, flags, flags)).version
+    assert finish(sys.executable, "-c", CUT_OFF, store, flags).returncode == 1
+    assert flags.read_text() == TEXT
+    assert recorded_as_live(store) == [version]  # so far
+    with open_store(store, create=False) as opened:
+        assert "has no record of a promotion" in ship.compare(opened, KEY, flags)
+    assert recorded_as_live(store) == []
+    # Without a look in between, too.
+    assert finish(sys.executable, "-c", CUT_OFF, store, flags).returncode == 1
+    with open_store(store, create=False) as opened:
+        assert ship.promote(opened, KEY, flags).version == version
+        assert len(promotions_of(opened, KEY)) == 1
+    assert recorded_as_live(store) == served(flags) == [version]
 
 
 def test_learning_again_counts_each_rollout_once_and_in_time_order(

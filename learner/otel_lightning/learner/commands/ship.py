@@ -211,7 +211,8 @@ def rollback(  # noqa: PLR0913 - one parameter an option
     former = f"Policy {change.served_version}" if change.served_version else "The flag as it was"
     if change.was_so:
         done = "Now it is recorded." if change.written else "Nothing was written (--dry-run)."
-        click.echo(f"{former} is live already: the file was restored by hand. {done}")
+        why = "the file was restored by hand, or the promotion was cut off"
+        click.echo(f"{former} is live already: {why}. {done}")
     elif change.written:
         click.echo(f"{former} is live again.")
     else:
@@ -252,9 +253,9 @@ def policies(store: str, *, key: str | None, flags: Path | None) -> None:
         from otel_lightning.learner.policy.serving.versions import policies_of
 
         with open_store(store, create=False) as opened:
-            rows = policies_of(opened, key)
-            keys = sorted({row["key"] for row in rows})
+            keys = sorted({row["key"] for row in policies_of(opened, key)})
             compared = [ship.compare(opened, one, flags) for one in keys]
+            rows = policies_of(opened, key)  # as comparing has left them
     if not rows:
         learn = next_command(
             "lightning-learn policy", store, key=key or "KEY", flags=flags or "FILE"

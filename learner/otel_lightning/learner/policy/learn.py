@@ -34,6 +34,7 @@ from otel_lightning.learner.policy.logged.choices import (
 )
 from otel_lightning.learner.policy.serving import flag_file, joint
 from otel_lightning.learner.policy.serving.served import features_of, shares_in_context
+from otel_lightning.learner.policy.serving.settled import settle
 from otel_lightning.learner.policy.serving.ship import (
     RefusedError,
     promote,
@@ -44,7 +45,6 @@ from otel_lightning.learner.policy.serving.versions import (
     add_policy,
     forget_run,
     known_versions,
-    mark_promoted,
     policies_of,
     promotions_of,
 )
@@ -154,7 +154,6 @@ def _promote(store: StoreLike, request: Request, learned: Learned) -> None:
             promote(
                 found, request.key, request.flags, output=request.output, version=learned.version
             )
-            mark_promoted(found, learned.version, request.output)
     except OSError as error:
         raise DataError(
             f"Policy {learned.version} passed the gate and is kept as a candidate, but "
@@ -172,6 +171,7 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         request.output.parent.mkdir(parents=True, exist_ok=True)
     spec = read_spec(request.features) if request.features else {}
     with opened(store) as found:
+        settle(found, request.key, request.flags)
         # The rule comes after all that can be refused without it: it may run for long.
         name, rule = rules.chosen(found, request.reward)
         window = replace(request.window, reward=name)

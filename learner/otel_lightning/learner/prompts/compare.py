@@ -11,8 +11,9 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.paired import ALPHA, Compared, compare
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy.serving import flag_file
+from otel_lightning.learner.policy.serving.settled import settle
 from otel_lightning.learner.policy.serving.ship import promote
-from otel_lightning.learner.policy.serving.versions import add_policy, forget_run, mark_promoted
+from otel_lightning.learner.policy.serving.versions import add_policy, forget_run
 from otel_lightning.learner.prompts.serving.share import (
     VariantChange,
     candidates_of,
@@ -146,6 +147,7 @@ def apply_decision(store: StoreLike, comparison: Comparison, decision: Decision)
     key, flags = comparison.key, comparison.flags
     losers = [arm for arm in decision.verdicts if arm != decision.winner]
     with opened(store) as found:
+        settle(found, key, flags)
         document = flag_file.read_flag_file(flags, key)
         live = flag_file.live_shares(document, key)
         served = (document["flags"][key].get("metadata") or {}).get(POLICY_VERSION)
@@ -167,9 +169,6 @@ def apply_decision(store: StoreLike, comparison: Comparison, decision: Decision)
                     ) from error
             elif any(arm in live for arm in losers):
                 change_variants(found, VariantChange(flags, key, decision.run_id, retired=losers))
-        if decision.winner is not None:
-            # Also if a process was killed between the file and this.
-            mark_promoted(found, decision.run_id, flags)
     now = flag_file.live_shares(flag_file.read_flag_file(flags, key), key)
     return replace(decision, shares=now)
 

@@ -313,7 +313,8 @@ def replacing(path: Path, text: str, seen: FlagFile | None = None) -> Iterator[N
         path: The file to replace.
         text: Its new text.
         seen: The flag file that the new text was made from. If it has changed since it was read,
-            nothing is replaced; it is compared before the block and again before the rename.
+            nothing is replaced; it is compared before the block and again before the rename. For
+            our other commands, hold `alone_at` meanwhile.
 
     Raises:
         ChangedError: If the flag file is no longer as it was read.
@@ -322,28 +323,28 @@ def replacing(path: Path, text: str, seen: FlagFile | None = None) -> Iterator[N
     with temporary_beside(path, None if path.exists() else PRIVATE) as temporary:
         temporary.write_bytes(text.encode())
         sync(temporary)
-        # The lock is held from the first comparison until after the rename, so two of our commands
-        # cannot both find the file unchanged and then overwrite each other.
-        with _locked(path.parent):
-            _check_unchanged(seen)
-            yield
-            _check_unchanged(seen)
-            rename_durably(temporary, path)
+        _check_unchanged(seen)
+        yield
+        _check_unchanged(seen)
+        rename_durably(temporary, path)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold a lock that our other processes wait for before they compare and rename.
+def alone_at(path: Path) -> Iterator[None]:
+    """Hold a lock that our other processes wait for before they record and make a change of a file.
 
-    Editors and other programs do not know it: against them, the comparison right before the rename
-    leaves a gap of some microseconds. The lock is on the folder, so no lock file is left behind.
+    It is held from the record of the change until after the rename. So two of our commands cannot
+    both find the file unchanged and then overwrite each other, and none takes the record of a
+    change that is being made for one that was cut off. Editors and other programs do not know the
+    lock: against them, the comparison right before the rename leaves a gap of some microseconds.
+    The lock is on the folder, so no lock file is left behind.
     """
     handle = None
     try:
         with suppress(ImportError, OSError):  # Windows, or a file system without locks
             import fcntl
 
-            handle = os.open(folder, os.O_RDONLY)
+            handle = os.open(path.resolve().parent, os.O_RDONLY)
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:

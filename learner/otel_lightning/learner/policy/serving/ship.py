@@ -15,6 +15,7 @@ from otel_lightning.learner.evaluate.gate import recorded_verdict
 from otel_lightning.learner.evaluate.to_pass import what_would_pass
 from otel_lightning.learner.policy.serving import flag_file, flag_rules, joint
 from otel_lightning.learner.policy.serving.served import features_of
+from otel_lightning.learner.policy.serving.settled import settle
 from otel_lightning.learner.policy.serving.versions import (
     TEXTS,
     Row,
@@ -77,6 +78,8 @@ def promote(  # noqa: PLR0913 - what, where and how
         RefusedError: If the gate refused the policy, or compared it with another live policy.
         DataError: If there is no such policy, or the flag file cannot be used.
     """
+    if not dry_run:
+        settle(store, key, output or flags)
     seen = flag_file.reading(flags, key)
     document = seen.document
     joint.check_alone(document["flags"], key)
@@ -185,16 +188,27 @@ def _replace(
     store: Store, row: dict[str, Any], status: str, file: tuple[Path, str, flag_file.FlagFile]
 ) -> None:
     """Record a change, then replace the file; if it cannot be replaced, the record is withdrawn."""
-    with promotion_recorded(store, row, status), flag_file.replacing(*file):
+    # A canary may still be taken back, so its run is not the one that was promoted.
+    promoted = (str(row["version"]), file[0]) if row["action"] == "promote" else None
+    with (
+        flag_file.alone_at(file[0]),
+        promotion_recorded(store, row, status, promoted),
+        flag_file.replacing(*file),
+    ):
         pass
 
 
 def compare(store: Store, key: str, flags: Path | None = None) -> str:
-    """Say which policy the flag file serves, and whether the record agrees."""
+    """Say which policy the flag file serves, and whether the record agrees.
+
+    The record of a change that was cut off before it was made is withdrawn first.
+    """
     changes = promotions_of(store, key)
     if flags is None and not changes:
         return f"No policy of flag '{key}' was promoted."
     path = flags or Path(changes[-1]["flags"])
+    settle(store, key, path)
+    changes = promotions_of(store, key)
     try:
         document = flag_file.read_flag_file(path, key)
     except DataError as error:

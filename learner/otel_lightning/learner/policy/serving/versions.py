@@ -1,7 +1,7 @@
 """Policy versions in the store, and their promotions and rollbacks."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,16 +9,18 @@ from typing import Any
 import polars as pl
 
 from otel_lightning.collector.store import Store, statement
-from otel_lightning.collector.store.sql_text import list_literal
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.named_sql import append, arrow, read
 from otel_lightning.learner.policy.serving import joint
-from otel_lightning.learner.runs import TIME
+from otel_lightning.learner.runs import TIME, to_json
 
 Row = dict[str, Any]
 TEXTS = "texts"
 """Key in the JSON of the column `before`: the texts of the flag in the file before the change.
 `rollback` restores them."""
+RECORD = "record"
+"""Key in the JSON of the column `before`: what the store said before the change. It is restored if
+the change was recorded and not made."""
 
 
 def policies_of(store: Store, key: str | None = None) -> list[Row]:
@@ -45,7 +47,7 @@ def policies_of(store: Store, key: str | None = None) -> list[Row]:
 
 
 def promotions_of(store: Store, key: str | None) -> list[Row]:
-    """Read the recorded changes, oldest first, and the texts that rollback restores.
+    """Read the recorded changes, oldest first, and what restores the file and the record.
 
     Args:
         store: An open store.
@@ -57,8 +59,11 @@ def promotions_of(store: Store, key: str | None) -> list[Row]:
         row | {name: json.loads(row[name] or "null") for name in ("arms", "before", "after")}
         for row in rows
     ]
-    # Changes that an older release recorded have no texts.
-    return [row | {TEXTS: (row["before"] or {}).pop(TEXTS, {})} for row in found]
+    # Changes that an older release recorded lack them.
+    return [
+        row | {name: (row["before"] or {}).pop(name, {}) for name in (TEXTS, RECORD)}
+        for row in found
+    ]
 
 
 def known_versions(store: Store, key: str) -> dict[str, dict[str, float]]:
@@ -117,14 +122,18 @@ def forget_run(store: Store, run_id: str) -> None:
 
 def mark_promoted(store: Store, run_id: str, file: Path) -> None:
     """Record that what a run learned or judged is in the flag file now."""
-    store.execute(statement(__package__, "mark_promoted", run_id=run_id, artifact=str(file)))
+    values = {"run_id": run_id, "outcome": "promoted", "artifact": str(file)}
+    store.execute(statement(__package__, "set_outcome", **values))
 
 
 @contextmanager
-def promotion_recorded(store: Store, change: Row, status: str | None) -> Iterator[None]:
-    """Record a change of the flag file and the new status of the policies, before the block.
+def promotion_recorded(
+    store: Store, change: Row, status: str | None, promoted: tuple[str, Path] | None = None
+) -> Iterator[None]:
+    """Record a change of the flag file, and the new status of the policies, before the block.
 
-    If the block raises, for example because the file cannot be replaced, both are withdrawn.
+    If the block raises, for example because the file cannot be replaced, the record is withdrawn.
+    If the process is killed in the block, `settled.settle` withdraws it.
 
     Args:
         store: An open store.
@@ -132,29 +141,70 @@ def promotion_recorded(store: Store, change: Row, status: str | None) -> Iterato
         status: New status of the policy: `live` or `canary`. A new live policy retires the former
             live one, also those of keys that share a flag with it; a canary does not. None changes
             no status.
+        promoted: The run that made the policy and the flag file, if the policy gets all traffic.
     """
-    schema: dict[str, Any] = dict.fromkeys(change, pl.String())
-    row = pl.DataFrame([change], schema=schema | {"time": TIME, "share": pl.Float64()})
-    # The rows as they were, to be restored if the block fails. `prompt+model` also changes what is
-    # live of `prompt`.
-    everything = read(store, __package__, "policies")
-    keys = [key for key in everything["key"].unique() if joint.in_common(key, str(change["key"]))]
-    former = everything.filter(pl.col("key").is_in(keys))
-    of_keys = f"key IN {list_literal(keys)}"
+    policies = _in_common(read(store, __package__, "policies"), str(change["key"]))
+    now = policies if status is None else _with_status(policies, change, status)
+    statuses = _statuses(now, policies)
+    record: Row = {"statuses": _statuses(policies, now), "run": _outcome(store, promoted)}
+    before = json.loads(change.get("before") or "{}") | {RECORD: record}
+    noted = change | {"before": to_json(before)}
+    schema: dict[str, Any] = dict.fromkeys(noted, pl.String())
+    row = pl.DataFrame([noted], schema=schema | {"time": TIME, "share": pl.Float64()})
     store.insert("promotions", arrow(row))
     try:
-        if status is not None:
-            store.replace("policies", arrow(_with_status(former, change, status)), of_keys)
+        _set_statuses(store, statuses)
+        if promoted is not None:
+            mark_promoted(store, *promoted)
         yield
     # Also on Ctrl-C: a record of a change that was never made would mislead rollback.
     except BaseException:
-        withdrawn = statement(
-            __package__, "withdraw_promotion", key=str(change["key"]), time=str(change["time"])
-        )
-        store.execute(withdrawn)
-        if status is not None:
-            store.replace("policies", arrow(former), of_keys)
+        withdraw(store, change | {RECORD: record})
         raise
+
+
+def withdraw(store: Store, change: Row) -> None:
+    """Delete the record of a change that was not made; the store says again what it said before.
+
+    Args:
+        store: An open store.
+        change: The change as `promotions_of` returns it.
+    """
+    record = change[RECORD]
+    _set_statuses(store, record.get("statuses") or {})
+    if run := record.get("run"):
+        store.execute(statement(__package__, "set_outcome", **run))
+    # Last: if this process is killed before, the next one withdraws the change again.
+    values = {"key": str(change["key"]), "time": str(change["time"])}
+    store.execute(statement(__package__, "withdraw_promotion", **values))
+
+
+def _in_common(policies: pl.DataFrame, key: str) -> pl.DataFrame:
+    """Return the policies of a key, and of those that share a flag with it.
+
+    A change of `prompt+model` also changes what is live of `prompt`.
+    """
+    keys = [one for one in policies["key"].unique() if joint.in_common(one, key)]
+    return policies.filter(pl.col("key").is_in(keys))
+
+
+def _statuses(policies: pl.DataFrame, others: pl.DataFrame) -> dict[str, str]:
+    """Return the status of each policy that has another one in `others`."""
+    rows = zip(policies["version"], policies["status"], others["status"], strict=True)
+    return {version: status for version, status, other in rows if status != other}
+
+
+def _set_statuses(store: Store, statuses: Mapping[str, str]) -> None:
+    for version, status in statuses.items():
+        store.execute(statement(__package__, "set_status", version=version, status=status))
+
+
+def _outcome(store: Store, promoted: tuple[str, Path] | None) -> Row | None:
+    """Return the outcome and the artifact that a run has now, or None if there is no such run."""
+    if promoted is None:
+        return None
+    rows = read(store, __package__, "outcome", run_id=promoted[0]).to_dicts()
+    return rows[0] if rows else None
 
 
 def _with_status(policies: pl.DataFrame, change: Row, status: str) -> pl.DataFrame:

@@ -196,7 +196,11 @@ def _write(store: Store, seen: flag_file.FlagFile, wanted: VariantChange) -> tup
     row["version"] = _base(store, key, row["version"])
     # A killed run may have recorded the change without writing the file.
     store.execute(statement(__package__, "forget_share", key=key, action=ACTION, run_id=run_id))
-    with promotion_recorded(store, row, None), flag_file.replacing(seen.path, text, seen):
+    with (
+        flag_file.alone_at(seen.path),
+        promotion_recorded(store, row, None),
+        flag_file.replacing(seen.path, text, seen),
+    ):
         pass
     return before, after
 

@@ -1,1 +1,0 @@
-UPDATE runs SET outcome = 'promoted', artifact = $artifact WHERE run_id = $run_id

@@ -1,0 +1,1 @@
+SELECT run_id, outcome, artifact FROM runs WHERE run_id = $run_id

@@ -1,0 +1,1 @@
+UPDATE runs SET outcome = $outcome, artifact = $artifact WHERE run_id = $run_id

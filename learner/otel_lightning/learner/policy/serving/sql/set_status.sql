@@ -1,0 +1,1 @@
+UPDATE policies SET status = $status WHERE version = $version
