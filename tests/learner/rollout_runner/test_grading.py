@@ -1,6 +1,7 @@
 """Rewards that the agent sends."""
 
 import random
+import sys
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,13 @@ import pytest
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.attempts import OK
-from otel_lightning.learner.rollout_runner.grading import Graded, Grading, check, grade
+from otel_lightning.learner.rollout_runner.grading import (
+    Graded,
+    Grading,
+    answer_of,
+    check,
+    grade,
+)
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 
 if TYPE_CHECKING:
@@ -35,6 +42,33 @@ def test_received_reward_that_is_not_finite_grades_nothing_and_is_named(traces: 
     assert found.rewards == {"a": 1.0}
     (problem,) = found.problems
     assert problem == "2 not graded: the reward is not a finite number (b, c)."
+
+
+@pytest.mark.parametrize("values", [[1e61], [-1e300, 1.0], [6e59, 6e59], [1e308, 1e308]])
+def test_received_rewards_that_learning_refuses_grade_nothing_and_are_named(
+    traces: "Traces", values: list[float]
+) -> None:
+    traces.call("a")
+    traces.reward("a", 1.0)
+    traces.call("b")
+    for number, value in enumerate(values):
+        traces.reward("b", value, name=f"part-{number}")
+    found = graded(traces, "a", "b")
+    assert found.rewards == {"a": 1.0}
+    problem = "1 not graded: the reward is beyond 1e+60, which cannot be computed with (b)."
+    assert problem in found.problems
+
+
+@pytest.mark.parametrize("printed", ["1e61", "-1e300", "1" + "0" * 400, '{"score": 1e61}'])
+def test_score_of_a_command_that_learning_refuses_is_no_reward(printed: str) -> None:
+    row = {"rollout_id": "a", "input": None, "expected": None, "metadata": None}
+    told = answer_of([sys.executable, "-c", f"print({printed!r})"], row)
+    assert told == "the grading command gave a score beyond 1e+60, which cannot be computed with"
+
+
+def test_failed_reward_that_learning_refuses_is_refused_before_anything_runs() -> None:
+    with pytest.raises(DataError, match=r"--failed-reward is -1e\+70. Beyond 1e\+60"):
+        check(Grading(by_exit_code=True, failed_reward=-1e70))
 
 
 def test_received_rewards_of_several_names_add_up_and_are_named(traces: "Traces") -> None:

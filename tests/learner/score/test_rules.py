@@ -159,7 +159,12 @@ def test_function_that_always_raises_is_an_error_with_its_line(
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [(math.nan, "the score is NaN"), (math.inf, "the score is inf"), (None, "no score")],
+    [
+        (math.nan, "the score is NaN"),
+        (math.inf, "the score is inf"),
+        (None, "no score"),
+        (-1e61, "the score is beyond 1e+60, which cannot be computed with"),
+    ],
 )
 def test_score_that_is_no_number_is_left_out_and_named(
     traces: "Traces", write: Write, value: float | None, reason: str

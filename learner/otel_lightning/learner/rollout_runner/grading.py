@@ -23,6 +23,7 @@ from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIM
 from otel_lightning.learner.rollout_runner.context import rows_of
 from otel_lightning.learner.rollout_runner.ingester.receiver import Event
 from otel_lightning.learner.score.sources import GIVEN_LATER
+from otel_lightning.learner.score.usable import HUGE
 
 Reward = dict[str, Any]
 """A reward: `value`, and perhaps `explanation`."""
@@ -120,6 +121,11 @@ def check(grading: Grading) -> None:
         raise DataError(
             "--failed-reward needs a grader: --grade, --grade-command or --exit-code-is-reward."
         )
+    if grading.failed_reward is not None and abs(grading.failed_reward) > HUGE:
+        raise DataError(
+            f"--failed-reward is {grading.failed_reward:g}. Beyond {HUGE:g} nothing can be "
+            "computed with a reward: give another one."
+        )
     if grading.command and shutil.which(grading.command[0]) is None:
         raise DataError(
             f"The grading command cannot be run: there is no program '{grading.command[0]}'."
@@ -199,8 +205,12 @@ def _score(text: str) -> Reward | str:
         return said
     answer = found if isinstance(found, dict) else {"score": found}
     value = answer.get("score")
-    if not isinstance(value, bool | int | float) or not math.isfinite(value):
+    if not isinstance(value, bool | int | float):
         return said
+    if isinstance(value, float) and not math.isfinite(value):
+        return said
+    if abs(value) > HUGE:  # also an integer of 400 digits, which is no float
+        return f"the grading command gave a score beyond {HUGE:g}, which cannot be computed with"
     explanation = answer.get("explanation")
     return {"value": float(value), "explanation": None if explanation is None else str(explanation)}
 
@@ -250,15 +260,15 @@ def _received(store: Rows, name: str | None, rollouts: Sequence[str]) -> Graded:
         reward=name or "",
         any_reward=name is None,
         given_later=Sql(GIVEN_LATER),
+        huge=HUGE,
     )
-    usable = [row for row in rows if row["finite"] and not row["contradicts"]]
-    reasons = {
-        "the reward is not a finite number": [r["rollout_id"] for r in rows if not r["finite"]],
-        "two rewards of one name and time differ": [
-            row["rollout_id"] for row in rows if row["finite"] and row["contradicts"]
-        ],
-    }
-    problems = [_named(reason, names) for reason, names in reasons.items() if names]
+    problem = {row["rollout_id"]: _why_unusable(row) for row in rows}
+    usable = [row for row in rows if problem[row["rollout_id"]] is None]
+    reasons: dict[str, list[str]] = {}
+    for rollout, reason in problem.items():
+        if reason is not None:
+            reasons.setdefault(reason, []).append(rollout)
+    problems = [_named(reason, reasons[reason]) for reason in sorted(reasons)]
     names = sorted({row[one] for row in usable for one in ("first_name", "last_name")})
     if len(names) > 1:
         problems.append(
@@ -266,6 +276,15 @@ def _received(store: Rows, name: str | None, rollouts: Sequence[str]) -> Graded:
             "learning does; choose one with --reward."
         )
     return Graded(name, {row["rollout_id"]: row["value"] for row in usable}, problems)
+
+
+def _why_unusable(row: Mapping[str, Any]) -> str | None:
+    """Return why learning refuses the received rewards of a rollout, or None if it takes them."""
+    if not row["finite"]:
+        return "the reward is not a finite number"
+    if row["huge"]:
+        return f"the reward is beyond {HUGE:g}, which cannot be computed with"
+    return "two rewards of one name and time differ" if row["contradicts"] else None
 
 
 def _named(reason: str, rollouts: Sequence[str]) -> str:

@@ -18,14 +18,13 @@ from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow, number, read
 from otel_lightning.learner.score.sources import GIVEN_LATER
+from otel_lightning.learner.score.usable import HUGE
 
 BOUNDS = "SET memory_limit = '1000MB'; SET threads = 1"
 """Limits for staging; DuckDB spills the rest to disk. One thread, because each further thread
 needs more memory and spins while it waits."""
 CALLS_A_BUCKET = 250_000
 """Number of calls per bucket, approximately: it bounds the memory of building."""
-HUGE = 1e60
-"""Largest absolute reward: the fourth powers of larger ones are no finite numbers."""
 HASHES = 2**64
 """Number of possible hashes of a task."""
 

@@ -31,9 +31,10 @@ from otel_lightning.learner.policy.serving.served import arms_of, shares_in_cont
 from otel_lightning.learner.policy.serving.versions import drawn_with_others, versions_in_context
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices, numbered
 from otel_lightning.learner.policy.softmax.features import read_features
+from otel_lightning.learner.score.usable import HUGE
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
 from otel_lightning.learner.transitions.splits import split
-from otel_lightning.learner.transitions.stage import HUGE, bounded
+from otel_lightning.learner.transitions.stage import bounded
 
 DRAWN_AT_RANDOM = "frequencies of arms that were drawn at random, as --propensities random says"
 COLUMNS = (

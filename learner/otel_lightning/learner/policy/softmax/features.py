@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Sql, Store, StoreError, statement
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.transitions.stage import HUGE
+from otel_lightning.learner.score.usable import HUGE
 
 Floats = NDArray[np.float64]
 LEAK = 0.95

@@ -40,6 +40,7 @@ counted AS (
 )
 SELECT
     rollout_id, sum(value) AS value, bool_or(contradicts) AS contradicts,
-    bool_and(isfinite(value)) AS finite, min(name) AS first_name, max(name) AS last_name
+    bool_and(isfinite(value)) AS finite,
+    greatest(max(abs(value)), abs(sum(value))) > $huge AS huge, min(name) AS first_name, max(name) AS last_name
 FROM counted
 GROUP BY rollout_id

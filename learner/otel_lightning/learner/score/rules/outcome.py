@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from otel_lightning.learner.score.usable import HUGE
+
 SHOWN = 3
 """Number of excluded rollouts that a message names."""
 SCORE_COLUMNS: dict[str, pl.DataType] = {
@@ -40,7 +42,7 @@ class Scored:
 
 
 def checked(scored: Scored, calls: pl.DataFrame) -> Scored:
-    """Keep finite scores of stored rollouts and calls, at most one per name.
+    """Keep usable scores of stored rollouts and calls, at most one per name.
 
     Args:
         scored: The scores of a rule, unchecked.
@@ -73,6 +75,8 @@ def _reason(scores: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
             .then(pl.lit("no score"))
             .when(~pl.col("value").is_finite())
             .then(pl.format("the score is {}", "value"))
+            .when(pl.col("value").abs() > HUGE)
+            .then(pl.lit(f"the score is beyond {HUGE:g}, which cannot be computed with"))
         )
         .to_series()
     )
