@@ -415,13 +415,46 @@ BAD = {
     "[run] failed_reward is -1, which is outside [gate] reward_range, from 0 to 1": "[run]\n"
     "tasks = 'x'\ncommand = ['x']\ngrade = 'g.py:f'\nfailed_reward = -1\n[policy]\nkey = 'k'\n"
     "flags = 'f'\n[learn]\nwhat = ['policy']\n[gate]\nreward_range = [0, 1]",
-    "[gate] alpha must be between 0 and 1": "[run]\ntasks = 'x'\ncommand = ['x']\n[policy]\n"
-    "key = 'k'\nflags = 'f'\n[learn]\nwhat = ['policy']\n[gate]\nalpha = 2",
+    "[gate] alpha is 2, but must be between 0 and 1": "[run]\ntasks = 'x'\ncommand = ['x']\n"
+    "[policy]\nkey = 'k'\nflags = 'f'\n[learn]\nwhat = ['policy']\n[gate]\nalpha = 2",
     "[hooks] after_round cannot be split into words: No closing quotation": (
         "[run]\ntasks = 'x'\ncommand = ['x']\n[policy]\nkey = 'k'\nflags = 'f'\n"
         "[learn]\nwhat = ['policy']\n[hooks]\nafter_round = \"notify 'me\""
     ),
 }
+
+
+# No option of a command takes these numbers.
+OUTSIDE = {
+    "[run] jobs = 0": "[run] jobs is 0, but must be at least 1",
+    "[run] timeout = inf": "[run] timeout is inf, but must be at least 0.1 seconds",
+    "[gate] least_gain = nan": "[gate] least_gain is nan, but must be a finite number",
+    "[prompts] share = 2": "[prompts] share is 2, but must be between 0 and 1",
+    "[prompts] candidates = 21": "[prompts] candidates is 21, but must be from 1 to 20",
+    "[policy] exploration = 1": "[policy] exploration is 1, but must be from 0 to below 1",
+    "[stop] hours = 0": "[stop] hours is 0, but must be above 0",
+}
+
+
+@pytest.mark.parametrize("setting", OUTSIDE)
+def test_number_that_no_command_takes_is_told_before_anything_runs(
+    tmp_path: Path, setting: str
+) -> None:
+    parts = {
+        "[run]": "tasks = 'x'\ncommand = ['x']\n",
+        "[prompts]": "key = 'k'\nflags = 'f'\nendpoint = 'e'\nmodel = 'm'\n",
+        "[policy]": "key = 'k'\nflags = 'f'\n",
+        "[learn]": "what = ['prompts', 'policy']\n",
+        "[gate]": "",
+        "[stop]": "",
+    }
+    part, line = setting.split(" ", 1)
+    parts[part] += line
+    (tmp_path / "loop.toml").write_text("".join(f"{n}\n{text}\n" for n, text in parts.items()))
+    result = run(tmp_path / "loop.toml", tmp_path / "t.duckdb")
+    assert result.exit_code == 1
+    assert OUTSIDE[setting] in result.stderr
+    assert not (tmp_path / "t.duckdb").exists()
 
 
 @pytest.mark.parametrize("told", BAD)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.reward_range import check_failed_reward
+from otel_lightning.learner.loop.ranges import outside
 from otel_lightning.learner.runs import to_json
 
 Part = TypeVar("Part")
@@ -242,21 +243,10 @@ def _check(config: Config, path: Path) -> None:
     ways = [bool(config.run.command), bool(config.run.url), bool(config.run.serve)]
     if sum(ways) != 1:
         raise DataError(f"{path}: [run] needs one of command, url and serve.")
-    ranges = (
-        ("[learn] rounds", config.learn.rounds >= 1, "at least 1"),
-        ("[split] held_out", 0 < config.split.held_out < 1, "between 0 and 1"),
-        ("[split] final", 0 <= config.split.final < 1, "from 0 to below 1"),
-        ("[gate] alpha", 0 < config.gate.alpha < 1, "between 0 and 1"),
-        ("[gate] samples", config.gate.samples >= 1, "at least 1"),
-        (
-            "[gate] reward_range",
-            not config.gate.reward_range or _is_range(config.gate.reward_range),
-            "two finite numbers, the least first",
-        ),
-    )
-    for name, is_right, allowed in ranges:
-        if not is_right:
-            raise DataError(f"{path}: {name} must be {allowed}.")
+    for problem in outside(config):
+        raise DataError(f"{path}: {problem}.")
+    if config.gate.reward_range and not _is_range(config.gate.reward_range):
+        raise DataError(f"{path}: [gate] reward_range must be two finite numbers, the least first.")
     names = ("[run] failed_reward", "[gate] reward_range")
     check_failed_reward(config.run.failed_reward, config.gate.range, names)
 
