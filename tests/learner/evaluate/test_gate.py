@@ -274,6 +274,10 @@ def test_what_would_pass_depends_on_what_is_missing() -> None:
     assert "hold tasks out" in what_would_pass(replace(verdict, tasks=0))
     small = replace(verdict, gain=0.05, least_gain=0.1)
     assert "is not above the least gain of 0.1" in what_would_pass(small)
+    live = (Refusal(Cause.NOTHING_NEW, "the learned policy is the live one"),)
+    for least_gain in (0.0, -0.1):
+        same = replace(verdict, gain=0.0, least_gain=least_gain, reasons=live)
+        assert what_would_pass(same).endswith("this is the live policy.")
     none = replace(verdict, gain=-0.1, upper=0.2)
     assert "show no gain so far, but it may be up to +0.2000" in what_would_pass(none)
     assert "so more rollouts like these would not help" in what_would_pass(replace(none, upper=0.0))

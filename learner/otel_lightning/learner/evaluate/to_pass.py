@@ -1,6 +1,7 @@
 """What a refused candidate needs to pass the gate, as a sentence."""
 
 import math
+from collections.abc import Collection
 
 from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.evaluate.gate import Verdict
@@ -11,9 +12,10 @@ def what_would_pass(verdict: Verdict) -> str:
     """Estimate how many more held-out tasks the gate needs to pass, as a sentence."""
     if not verdict.tasks:
         return "hold tasks out: collect rollouts of more tasks, or raise --held-out."
-    if not verdict.gain > verdict.least_gain:
-        return _of_no_gain(verdict)
     causes = {reason.cause for reason in verdict.reasons}
+    # The gain of the live policy over itself is 0, which is above a negative least gain.
+    if Cause.NOTHING_NEW in causes or not verdict.gain > verdict.least_gain:
+        return _of_no_gain(verdict, causes)
     if not causes & BY_MORE_TASKS:
         return "the number of held-out tasks is enough; remove the causes of the refusal."
     if_right = f"if the estimated gain is right ({decimal(verdict.gain, '+')})."
@@ -34,8 +36,8 @@ def what_would_pass(verdict: Verdict) -> str:
     )
 
 
-def _of_no_gain(verdict: Verdict) -> str:
-    if any(reason.cause is Cause.NOTHING_NEW for reason in verdict.reasons):
+def _of_no_gain(verdict: Verdict, causes: Collection[Cause]) -> str:
+    if Cause.NOTHING_NEW in causes:
         return "learn again when there is more data, or try other arms: this is the live policy."
     shown = "the held-out rollouts show no gain"
     if verdict.gain > 0:
