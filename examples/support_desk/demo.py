@@ -55,11 +55,16 @@ QUESTIONS = {
         SELECT request_model, count(*) AS calls, sum(input_tokens) AS input_tokens,
             sum(output_tokens) AS output_tokens
         FROM llm_calls GROUP BY 1 ORDER BY 1""",
-    "Which prompt works, and how sure are we?": """
-        SELECT a.arm, count(*) AS rollouts, round(avg(r.final_reward), 3) AS success,
-            round(1.96 * stddev(r.final_reward) / sqrt(count(*)), 3) AS plus_minus
-        FROM rollouts r JOIN (SELECT DISTINCT rollout_id, arm FROM arms) a USING (rollout_id)
-        WHERE r.service_name = 'desk-log' GROUP BY 1 ORDER BY success DESC""",
+    "Which prompt works, and how sure are we, as attempts at one ticket are alike?": """
+        WITH tickets AS (
+            SELECT arm, count(*) AS n, sum(final_reward) AS won,
+                sum(won) OVER w / sum(n) OVER w AS p
+            FROM rollouts JOIN (SELECT DISTINCT rollout_id, arm FROM arms) USING (rollout_id)
+            WHERE service_name = 'desk-log' GROUP BY arm, task_id WINDOW w AS (PARTITION BY arm)
+        )
+        SELECT arm, sum(n) AS rollouts, round(any_value(p), 3) AS success,
+            round(1.96 * sqrt(sum((won - p * n) ** 2)) / sum(n), 3) AS plus_minus
+        FROM tickets GROUP BY arm ORDER BY success DESC""",
     "Which tool calls precede failure?": """
         SELECT t.name AS tool, count(*) AS calls, round(avg(r.final_reward), 3) AS success
         FROM tool_calls t JOIN rollouts r USING (rollout_id)
@@ -84,10 +89,28 @@ class Rate:
         return sum(map(sum, self.by_task.values())) / self.n
 
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % score interval of the rate."""
-        n, p = self.n, self.mean
+        """Wilson's 95 % score interval of the rate, over tasks.
+
+        Attempts at one task are alike, so they count as fewer: as many as would vary as much if
+        they were independent.
+
+        Source:
+            Korn & Graubard, Confidence intervals for proportions with small expected number of
+            positive counts (1998).
+        """
+        n, p = self.independent, self.mean
         centre, spread = p + Z**2 / (2 * n), Z * math.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
         return (centre - spread) / (1 + Z**2 / n), (centre + spread) / (1 + Z**2 / n)
+
+    @property
+    def independent(self) -> float:
+        """The number of independent rollouts whose rate would vary as much as this one."""
+        tasks, p = len(self.by_task), self.mean
+        # A rate is a ratio of sums over tasks, so its variance is that of their sums of deviations.
+        squares = sum((sum(rewards) - p * len(rewards)) ** 2 for rewards in self.by_task.values())
+        variance = squares * tasks / (tasks - 1) / self.n**2
+        # If all failed or all succeeded, nothing tells how alike they are.
+        return min(p * (1 - p) / variance, self.n) if variance else tasks
 
     def gain(self, before: "Rate") -> tuple[float, float, float]:
         """The difference to `before` over the same tasks, with its 95 % interval.

@@ -11,6 +11,7 @@ from typing import Any
 import grade
 import pytest
 from chat import CHAT_TEMPLATE
+from demo import Rate
 from lines import read_lines, write_lines
 from openfeature import api
 from openfeature.evaluation_context import EvaluationContext
@@ -314,3 +315,26 @@ def test_an_unreachable_collector_is_said_in_a_sentence(desk: Any, tmp_path: Pat
     assert finished.returncode == 1
     assert "The collector did not take the grades (0 of 2 were sent)." in finished.stderr
     assert "Traceback" not in finished.stderr
+
+
+def test_interval_of_a_rate_holds_the_true_one_though_attempts_at_a_task_are_alike() -> None:
+    rng = random.Random(0)  # noqa: S311 - no secret
+    held = held_by_rollouts = 0
+    for _ in range(500):
+        # A task is easy or hard: half of them nearly always succeed, half nearly never.
+        easy = [rng.random() < 0.5 for _ in range(60)]
+        drawn = [[float(rng.random() < (0.95 if one else 0.05)) for _ in range(3)] for one in easy]
+        low, high = Rate({str(i): rewards for i, rewards in enumerate(drawn)}).interval()
+        held += low <= 0.5 <= high
+        flat = [reward for rewards in drawn for reward in rewards]
+        low, high = Rate({str(i): [reward] for i, reward in enumerate(flat)}).interval()
+        held_by_rollouts += low <= 0.5 <= high
+    assert 0.93 * 500 <= held <= 0.97 * 500
+    assert held_by_rollouts < 0.85 * 500  # as if each attempt was a task of its own
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_interval_of_a_rate_without_a_failure_counts_tasks_and_not_attempts(reward: float) -> None:
+    once, thrice = (Rate({str(i): [reward] * n for i in range(40)}).interval() for n in (1, 3))
+    assert once == thrice
+    assert once[1] - once[0] == pytest.approx(0.0876, abs=1e-3)  # z**2 / (n + z**2)
