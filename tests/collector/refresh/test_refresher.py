@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
-from support.deliveries import SENT, WITH_REWARD, expected, tables
+from support.deliveries import DAY_NS, SENT, WITH_REWARD, expected, tables
 from support.requests_by_hand import trace_request
 from support.running import LIMIT_S, background, eventually
 
@@ -22,6 +23,7 @@ from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load import loader as loading
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
+from otel_lightning.collector.load.retention import forget
 from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.refresh import message_kinds, worker_process, worker_watch
 from otel_lightning.collector.refresh import refresh as refresh_module
@@ -327,6 +329,39 @@ def test_a_batch_that_was_given_up_is_derived_later(tmp_path: Path) -> None:
         while refresh(store):
             pass
         assert tables(store) == expected()
+
+
+def test_retention_leaves_traces_in_flight_to_its_next_run(tmp_path: Path) -> None:
+    settings, now_ns = LoaderSettings(retain_seconds=1), 100 * DAY_NS
+    with opened(tmp_path) as (store, refresher):
+        load(store, SENT, dead_letters=tmp_path)
+        refresher.step(FEW, paced=False)
+        in_flight = refresher.traces_in_flight()
+        assert in_flight
+        assert forget(store, settings, now_ns, in_flight)
+        derive_all(refresher)
+        assert set(store.column("SELECT trace_id FROM spans")) == in_flight
+        assert set(store.column("SELECT trace_id FROM llm_calls")) & in_flight
+        assert not store.count("stale")
+        assert forget(store, settings, now_ns, refresher.traces_in_flight()) == len(in_flight)
+        assert not store.count("spans") + store.count("llm_calls") + store.count("stale")
+
+
+@pytest.mark.parametrize("settings", [LoaderSettings(), LoaderSettings(retain_seconds=1)])
+def test_retention_ends_no_worker(settings: LoaderSettings, tmp_path: Path) -> None:
+    folder = tmp_path / "t.duckdb.spool"
+    with open_store(tmp_path / "t.duckdb") as store, closing(Spool(folder)) as spool:
+        load(store, SENT, dead_letters=tmp_path)
+        loader = Loader(store, spool, replace(settings, workers=2))
+        with closing(loader._refresher) as refresher:
+            refresher.start()
+            refresher.step(FEW, paced=False)
+            workers = {flight.worker for flight in refresher._flights}
+            assert workers
+            loader._retain()
+            derive_all(refresher)
+            assert workers <= set(refresher._idle)
+            assert all(worker._process.poll() is None for worker in workers)
 
 
 def test_an_error_in_a_worker_is_raised_and_the_traces_stay_stale(tmp_path: Path) -> None:

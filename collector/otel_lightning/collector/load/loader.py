@@ -360,10 +360,10 @@ class Loader(threading.Thread):
         """Delete the traces that retention no longer keeps, every `FORGET_SECONDS` at most."""
         if self._retains and time.monotonic() - self._retained_at >= FORGET_SECONDS:
             self._retained_at = time.monotonic()
-            # Otherwise a worker process would insert rows of a trace that is deleted here.
-            self._refresher.give_up()
+            # Otherwise rows of a trace that is deleted here would come back from a worker process.
+            spared = self._refresher.traces_in_flight()
             with self._watching(RETAINING):
-                forget(self._store, self._settings, self._clock.now_ns())
+                forget(self._store, self._settings, self._clock.now_ns(), spared)
 
     def _checkpoint(self) -> None:
         """Write a checkpoint if rows were stored since the last one, and release unused memory."""

@@ -5,6 +5,10 @@ spans, its logs and every row of any table that has its id. Log records and rewa
 and rejected rows, are deleted by their own age. Runs and policies are never deleted.
 """
 
+from collections.abc import Collection
+
+import pyarrow as pa
+
 from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.refresh import rollout_rows
 from otel_lightning.collector.refresh.refresh import forget_kept
@@ -14,22 +18,25 @@ from otel_lightning.collector.store.tables_with import tables_with
 FILL = 0.9  # share of the size limit that is kept, so that not every load has to delete
 
 
-def forget(store: Store, settings: LoaderSettings, now_ns: int | None) -> int:
+def forget(
+    store: Store, settings: LoaderSettings, now_ns: int | None, spared: Collection[str] = ()
+) -> int:
     """Delete the traces that are too old, then the oldest ones while the store is too large.
 
     Args:
         store: A direct store.
         settings: The age and the size limit.
         now_ns: Unix nanoseconds; None if the clock is not trusted: then no trace expires by age.
+        spared: Ids of traces to leave for the next run, because worker processes derive them now.
 
     Returns:
         The number of deleted traces.
     """
     gone = 0
     if settings.retain_seconds is not None and now_ns is not None:
-        gone += _forget_before(store, now_ns - int(settings.retain_seconds * 1e9))
+        gone += _forget_before(store, now_ns - int(settings.retain_seconds * 1e9), spared)
     if settings.max_bytes is not None:
-        gone += _forget_oldest(store, settings.max_bytes)
+        gone += _forget_oldest(store, settings.max_bytes, spared)
     return gone
 
 
@@ -48,7 +55,7 @@ def used_bytes(store: Store) -> int:
     return int(store.query(statement(__package__, "used_bytes"))["used"][0].as_py())
 
 
-def _forget_oldest(store: Store, max_bytes: int) -> int:
+def _forget_oldest(store: Store, max_bytes: int, spared: Collection[str]) -> int:
     store.checkpoint()  # rows in the write-ahead log do not count as used bytes yet
     used = used_bytes(store)
     if used <= max_bytes:
@@ -59,16 +66,18 @@ def _forget_oldest(store: Store, max_bytes: int) -> int:
     oldest = store.query(statement(__package__, "oldest_share", share=share))
     cutoff = oldest["cutoff"][0].as_py()
     # `expired` compares with <, so + 1 includes what was received exactly at the cutoff.
-    gone = _forget_before(store, cutoff + 1) if cutoff is not None else 0
+    gone = _forget_before(store, cutoff + 1, spared) if cutoff is not None else 0
     store.checkpoint()
     return gone
 
 
-def _forget_before(store: Store, cutoff_ns: int) -> int:
+def _forget_before(store: Store, cutoff_ns: int, spared: Collection[str]) -> int:
     before = store.query(statement(__package__, "any_before", cutoff=cutoff_ns))
     if not before["found"][0].as_py():
         return 0
     with store.transaction():
+        store.execute("CREATE TEMP TABLE spared (trace_id VARCHAR)")
+        store.insert("spared", pa.table({"trace_id": pa.array(spared, pa.string())}))
         store.execute(statement(__package__, "expired", cutoff=cutoff_ns))
         gone = store.count("expired")
         for table in tables_with(store, "trace_id"):
@@ -77,6 +86,6 @@ def _forget_before(store: Store, cutoff_ns: int) -> int:
         # A rollout may have several traces. If only some are deleted, its row is computed from the
         # others.
         rollout_rows.insert_stored(store, "shortened")
-        store.execute("DROP TABLE expired; DROP TABLE shortened")
+        store.execute("DROP TABLE expired; DROP TABLE shortened; DROP TABLE spared")
     forget_kept(store)
     return gone

@@ -120,6 +120,10 @@ class Refresher:
         """Whether batches are in flight, or traces wait for a worker that is being started."""
         return bool(self._flights) or bool(self._awaited)
 
+    def traces_in_flight(self) -> set[str]:
+        """Return the ids of the traces that worker processes derive at present."""
+        return {trace_id for flight in self._flights for trace_id in flight.traces}
+
     @property
     def retries(self) -> int:
         """How often the same traces were given up in flight since they were derived last.
