@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -11,13 +11,12 @@ from otel_lightning.collector.derive.attributes import spellings
 from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.passes import (
-    duplicates,
     late_inputs,
     outlined_inputs,
     request_bodies,
+    requests_in_spans,
     rewards_and_arms,
     rollouts,
-    tools,
 )
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -196,28 +195,13 @@ def _add_calls(found: Reading, calls: Iterable[LlmCall]) -> None:
 
 
 def fold_requests(found: Reading) -> None:
-    """Put the tool calls that were recorded as spans into the output of the call that asked.
+    """Put the tool calls that spans record into the output of the call that asked.
 
     Also complete inputs that were recorded in outline, and end those that were written late. It
     changes the calls in place, and computes their histories again, so call it before anything that
     compares histories.
     """
-    # A tool's span directly below a call shows a request, too.
-    calls = set(map(place_of, found.calls))
-    below = (
-        replace(tool, llm_span_id=parent[1])
-        for tool in found.tools
-        if tool.tool_call_id
-        and tool.arguments is not None
-        and (parent := found.nodes[tool.trace_id or "", tool.span_id or ""].parent) in calls
-    )
-    beside = [*tools.of_siblings(found.tools, found.calls, found.nodes)]
-    inferred = {(tool.trace_id or "", tool.llm_span_id or "") for tool in beside}
-    requests = sorted([*found.requests, *below, *beside], key=tools.in_time)
-    changed = duplicates.add_requests(found.calls, requests)
-    for call in changed:  # its text and the order of its tool calls are still unknown
-        if place_of(call) in inferred and call.content == "full":
-            call.content = "truncated"
+    changed = requests_in_spans.add(found.calls, found.requests, found.tools, found.nodes)
     completed = outlined_inputs.complete(found.calls, found.nodes, found.tools)
     for call in (*changed, *completed, *late_inputs.cut(found.calls)):
         call.past = history(call, found.memory)

@@ -144,6 +144,8 @@ class LlmCall:
     lost_arguments: bool = False
     """Whether the instrumentation may have lost the arguments of tool calls; then they are looked
     for in later histories."""
+    from_executions: bool = False
+    """Whether tool calls of the answer are known from their executions only."""
     answered_at: int | None = None
     """Where the call's own answer may stand in its input, if the input may have been written late;
     see `late_inputs`."""
@@ -168,9 +170,12 @@ class LlmCall:
 
     @property
     def has_completion(self) -> bool:
-        """Whether the answer of the model is known: as messages or as token ids."""
+        """Whether the answer of the model is known: as messages or as token ids.
+
+        Calls without it are not learned from.
+        """
         said = self.packed[1] if self.packed else self.output_messages
-        return bool(said or self.completion_token_ids)
+        return bool((said and not self.from_executions) or self.completion_token_ids)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.passes import sdk_records, side_by_side
 from otel_lightning.collector.derive.passes.rollouts import order
 from otel_lightning.collector.derive.passes.side_by_side import comparable_parts
@@ -19,13 +18,16 @@ from otel_lightning.collector.derive.span_tree import (
     nearest_above,
     place_of,
 )
-from otel_lightning.collector.derive.text import messages, tool_parts
+from otel_lightning.collector.derive.text import tool_parts
 from otel_lightning.collector.derive.text.json_text import dumps, parse
 from otel_lightning.collector.derive.text.packing import outputs, unpack
 from otel_lightning.collector.derive.union_find import Groups
 
 CONTENT_RANK = {"full": 0, "truncated": 1, "redacted": 2, "absent": 3}
-TOLD_TOGETHER = ("dialect", "content", "input_messages", "output_messages", "tool_definitions")
+TOLD_TOGETHER = (
+    *("dialect", "content", "input_messages", "output_messages", "tool_definitions"),
+    "from_executions",
+)
 """Fields taken together from the record with the most content, so that they are consistent."""
 FROM_OUTSIDE = ("agent_name", "conversation_id")
 """Fields taken from the outermost record: an agent framework knows them, an SDK does not."""
@@ -415,36 +417,6 @@ def _aggregate(call: LlmCall, node: Node) -> AgentRun:
         end_ns=call.end_ns,
         conversation_id=call.conversation_id,
     )
-
-
-def add_requests(calls: Iterable[LlmCall], requests: Sequence[ToolCall]) -> list[LlmCall]:
-    """Add the tool calls that were recorded as spans below a call to the call's output.
-
-    An execution counts as a request only if the call's finish reason is `tool_calls` and its output
-    has no tool call.
-
-    Returns:
-        The calls that were changed.
-    """
-    completed: list[LlmCall] = []
-    known = {place_of(call): call for call in calls} if requests else {}
-    lacks: dict[Place, bool] = {}
-    for request in requests:
-        call = known.get((request.trace_id or "", request.llm_span_id or ""))
-        if call is None:
-            continue
-        # Kept from the first request of a call on: once it is added, the output has a tool call.
-        is_lost = call.finish_reason == "tool_calls" and not span_rows.asks_for_tools(unpack(call))
-        if not lacks.setdefault(place_of(call), is_lost) and request.source != "request":
-            continue
-        completed.append(unpack(call))
-        output = call.output_messages[0] if call.output_messages else messages.choice([])
-        if request.tool_call_id not in {part.get("id") for part in output["parts"]}:
-            asked = tool_parts.tool_call_part(request.tool_call_id, request.name, request.arguments)
-            # A copy, because kept rows may share the message.
-            output = {**output, "parts": [*output["parts"], asked]}
-        call.output_messages = [output, *(call.output_messages or [])[1:]]
-    return completed
 
 
 def outermost_tools(tools: Iterable[ToolCall], nodes: Nodes) -> list[ToolCall]:

@@ -5,17 +5,16 @@ input. The tool spans of frameworks often lack the tool call's id. So both sourc
 joined by id or, without an id, by name and order.
 """
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.passes.rollouts import order
 from otel_lightning.collector.derive.passes.waiting_requests import Request, Waiting, canonical
 from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
-from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
+from otel_lightning.collector.derive.span_tree import Nodes
 from otel_lightning.collector.derive.text import tool_values
 from otel_lightning.collector.derive.text.hosted_tools import CALL, RESPONSE
 from otel_lightning.collector.derive.text.packing import outputs
@@ -47,38 +46,6 @@ def join_tools(executions: Sequence[ToolCall], calls: Sequence[LlmCall]) -> list
         rows.append(_filled(execution, request) if request else execution)
     inferred = (_from_messages(one) for one in requests if one.response and not one.joined)
     return [*rows, *inferred, *hosted]
-
-
-def of_siblings(
-    executions: Iterable[ToolCall], calls: Iterable[LlmCall], nodes: Nodes
-) -> Iterator[ToolCall]:
-    """Yield executions beside a call that asked for tools and whose answer was not recorded.
-
-    Spring AI writes so. An execution is of the last call before it that has the same parent. A call
-    without any messages stays so: its instrumentation records none.
-    """
-    waiting = {place_of(call) for call in calls if _lost_its_requests(call)}
-    if not waiting:
-        return
-    below: dict[Place, list[LlmCall]] = defaultdict(list)
-    for call in sorted(calls, key=order):
-        if call.parent_span_id:
-            below[nodes[place_of(call)].parent].append(call)
-    for tool in executions:
-        if not tool.tool_call_id or tool.arguments is None:
-            continue
-        siblings = below.get(nodes[tool.trace_id or "", tool.span_id or ""].parent, [])
-        began = tool.start_ns or 0
-        at = bisect_right(siblings, began, key=lambda call: call.start_ns or 0)
-        last = siblings[at - 1] if at else None
-        if last is not None and (last.end_ns or 0) <= began and place_of(last) in waiting:
-            yield replace(tool, llm_span_id=last.span_id)
-
-
-def _lost_its_requests(call: LlmCall) -> bool:
-    is_recorded = call.content != "absent"
-    asked = call.finish_reason == "tool_calls"
-    return is_recorded and asked and not any(map(_calls_in, outputs(call)))
 
 
 def _has_hosted(call: LlmCall) -> bool:

@@ -1,0 +1,106 @@
+"""Tool calls that a model asked for, where spans record them and the call's own answer lacks them.
+
+AgentOps writes a span for each tool call of an answer. Others leave the tool calls out of an
+answer; then the executions below the call, or beside it, show what it asked for. An answer that
+was completed from executions is not whole: its text may be missing, and tool calls that nobody
+executed are. So it is no completion to learn from. A call whose content was not recorded stays
+without an answer.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from otel_lightning.collector.derive.passes.rollouts import order
+from otel_lightning.collector.derive.passes.tools import in_time
+from otel_lightning.collector.derive.rows import LlmCall, ToolCall
+from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
+from otel_lightning.collector.derive.text import messages, tool_parts
+from otel_lightning.collector.derive.text.packing import outputs, unpack
+
+RECORDED = {"full", "truncated"}
+"""The contents of calls whose messages were recorded with their text."""
+
+
+def add(
+    calls: Sequence[LlmCall], requests: Iterable[ToolCall], ran: Sequence[ToolCall], nodes: Nodes
+) -> list[LlmCall]:
+    """Add to the calls' answers the tool calls that spans show.
+
+    Args:
+        calls: All calls; changed in place.
+        requests: Tool calls that were recorded as spans of their own. They are always added.
+        ran: The executions. They are added where the answer lacks the tool calls that its finish
+            reason states.
+        nodes: All spans.
+
+    Returns:
+        The calls that were changed.
+    """
+    lost = {place_of(call) for call in calls if _lost_its_requests(call)}
+    shown = [*_below(ran, lost, nodes), *_beside(ran, calls, lost, nodes)] if lost else []
+    found = sorted([*requests, *shown], key=in_time)
+    known = {place_of(call): call for call in calls} if found else {}
+    changed: dict[Place, LlmCall] = {}
+    for request in found:
+        place = request.trace_id or "", request.llm_span_id or ""
+        if place in known:
+            changed[place] = known[place]
+            _add_to(known[place], request)
+    return [*changed.values()]
+
+
+def _add_to(call: LlmCall, request: ToolCall) -> None:
+    answer = unpack(call).output_messages or [messages.choice([])]
+    output = answer[0]
+    if request.tool_call_id in {part.get("id") for part in output["parts"]}:
+        return
+    asked = tool_parts.tool_call_part(request.tool_call_id, request.name, request.arguments)
+    # A copy, because kept rows may share the message.
+    output = {**output, "parts": [*output["parts"], asked]}
+    call.output_messages = [output, *answer[1:]]
+    call.from_executions = call.from_executions or request.source != "request"
+    if call.from_executions or call.content == "absent":
+        call.content = "truncated"
+
+
+def _lost_its_requests(call: LlmCall) -> bool:
+    """Tell whether a recorded answer lacks the tool calls that its finish reason states."""
+    if call.content not in RECORDED or call.finish_reason != "tool_calls":
+        return False
+    return next(tool_parts.parts_of(outputs(call), "tool_call"), None) is None
+
+
+def _below(ran: Iterable[ToolCall], lost: set[Place], nodes: Nodes) -> Iterator[ToolCall]:
+    """Yield the executions directly below one of these calls."""
+    for tool in ran:
+        parent = nodes[tool.trace_id or "", tool.span_id or ""].parent
+        if parent in lost and _is_known(tool):
+            yield replace(tool, llm_span_id=parent[1])
+
+
+def _beside(
+    ran: Iterable[ToolCall], calls: Iterable[LlmCall], lost: set[Place], nodes: Nodes
+) -> Iterator[ToolCall]:
+    """Yield the executions beside one of these calls, as Spring AI writes them.
+
+    An execution is of the last call before it that has the same parent.
+    """
+    below: dict[Place, list[LlmCall]] = defaultdict(list)
+    for call in sorted(calls, key=order):
+        if call.parent_span_id:
+            below[nodes[place_of(call)].parent].append(call)
+    for tool in ran:
+        if not _is_known(tool):
+            continue
+        siblings = below.get(nodes[tool.trace_id or "", tool.span_id or ""].parent, [])
+        began = tool.start_ns or 0
+        at = bisect_right(siblings, began, key=lambda call: call.start_ns or 0)
+        last = siblings[at - 1] if at else None
+        if last is not None and (last.end_ns or 0) <= began and place_of(last) in lost:
+            yield replace(tool, llm_span_id=last.span_id)
+
+
+def _is_known(tool: ToolCall) -> bool:
+    return bool(tool.tool_call_id) and tool.arguments is not None
