@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -181,6 +181,30 @@ def in_portions(sent: Sequence[Request], chance: random.Random) -> dict[str, lis
 def test_any_order_and_any_portions_give_the_tables_of_all_at_once(chance: random.Random) -> None:
     sent = made()
     assert in_portions(sent, chance) == all_at_once(sent)
+
+
+@pytest.mark.parametrize("size", [1, 1_000], ids=["large", "small"])
+@settings(max_examples=8, deadline=None)
+@given(chance=st.randoms(use_true_random=False))
+def test_spans_that_were_also_sent_while_they_ran_give_the_tables_of_whole_ones(
+    size: int, chance: random.Random
+) -> None:
+    sent = made()
+    states = [one for whole in sent for one in while_running(whole, chance)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large_traces, "LARGE_SPANS", size)
+        assert in_portions([*sent, *states], chance) == all_at_once(sent)
+
+
+def while_running(sent: Request, chance: random.Random) -> Iterator[Request]:
+    """Yield states in which a span was sent before it ended, with some of its attributes."""
+    for _ in range(chance.choice([0, 1, 2]) if sent.signal == "traces" else 0):
+        state = ExportTraceServiceRequest.FromString(sent.body)
+        (one,) = state.resource_spans[0].scope_spans[0].spans
+        one.end_time_unix_nano = chance.choice([0, one.start_time_unix_nano])
+        del one.attributes[chance.randint(0, len(one.attributes)) :]
+        del one.events[:]
+        yield sent._replace(body=state.SerializeToString())
 
 
 @pytest.mark.slow

@@ -167,10 +167,12 @@ def _store_together(loading: _Loading, signal: Signal, requests: Sequence[Reques
 def _insert(loading: _Loading, table: str, rows: pa.Table, received_ns: Sequence[int]) -> int:
     store, new = loading.store, loading.known.unknown(table, rows)
     store.insert(table, new)
+    trace_ids = new["trace_id"].drop_null()
     if table == "spans" and len(new) < len(rows):
-        _note_repeated_ids(loading, rows, received_ns)
+        replaced = _settle_differing(loading, rows, received_ns)
+        trace_ids = pa.chunked_array([*trace_ids.chunks, *replaced.chunks], trace_ids.type)
     since = min(received_ns) if loading.derives else None
-    traces = _stale("trace", new["trace_id"].drop_null(), since)
+    traces = _stale("trace", trace_ids, since)
     store.insert("stale", traces)
     are_new = loading.known.new_traces(traces["id"])
     if since is not None:
@@ -183,14 +185,27 @@ def _insert(loading: _Loading, table: str, rows: pa.Table, received_ns: Sequence
     return len(new)
 
 
-def _note_repeated_ids(loading: _Loading, rows: pa.Table, received_ns: Sequence[int]) -> None:
+def _settle_differing(
+    loading: _Loading, rows: pa.Table, received_ns: Sequence[int]
+) -> pa.ChunkedArray:
+    """Replace spans of which later states came; report other spans with the ids of stored ones.
+
+    Returns:
+        The trace ids of the spans that were replaced.
+    """
+    later, other = loading.known.differing(rows)
+    if len(later):
+        loading.known.replace(later)
+    if len(other):
+        _note_repeated_ids(loading, other, received_ns)
+    return later["trace_id"]
+
+
+def _note_repeated_ids(loading: _Loading, others: pa.Table, received_ns: Sequence[int]) -> None:
     """Report the spans that are not stored because another span has their ids; keep a copy.
 
     The copy is a file in the folder for dead letters; the table `rejected` names it.
     """
-    others = loading.known.with_other_content(rows)
-    if not len(others):
-        return
     loading.repeated.append(len(others))
     spans = all_times_as_text(others).to_pylist(maps_as_pydicts="lossy")
     lines = "".join(f"{json.dumps(span, default=str)}\n" for span in spans).encode()

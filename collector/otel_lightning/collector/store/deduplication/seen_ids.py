@@ -9,7 +9,7 @@ without reading the other blocks.
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +30,17 @@ COMPARED = [
     *IDS["spans"],
     *("name", "parent_span_id", "start_time", "end_time", "status_code", "attributes"),
 ]
-"""Columns that distinguish a span that was sent again from another span with the same ids."""
+"""Columns that distinguish a span that was sent again as it was from one that differs."""
 LEAST_ROWS, ROWS_AT_ONCE = 1 << 20, 1 << 17
+
+
+class Differing(NamedTuple):
+    """Spans whose ids are stored, with other content."""
+
+    later: pa.Table
+    """Later states of stored spans, each span once: they take their places."""
+    other: pa.Table
+    """Other spans, which are not stored."""
 
 
 class SeenIds:
@@ -96,21 +105,35 @@ class SeenIds:
         filters[-1].add(keys)
         return pa.array((~known).tolist(), pa.bool_())  # see `_has_repeated`
 
-    def with_other_content(self, rows: pa.Table) -> pa.Table:
-        """Return the spans of a batch that were not stored because another span has their ids.
+    def differing(self, rows: pa.Table) -> "Differing":
+        """Return the spans of a batch that were not stored, and differ from what is stored.
 
-        An agent that seeds Python's random numbers repeats the ids of its first run in the second.
-        Call this after the new spans of the batch were inserted. The caller adds their number to
-        `repeated` once the batch is committed.
+        Some senders send a span several times while it runs, each time with more of it. An agent
+        that seeds Python's random numbers repeats the ids of its first run in the second.
+        Call this after the new spans of the batch were inserted. The caller adds the number of
+        other spans to `repeated` once the batch is committed.
 
         Args:
             rows: All spans of the batch.
         """
         compared = rows.select(COMPARED).append_column("position", pa.array(range(len(rows))))
-        times = pc.min_max(rows["start_time"].cast(pa.int64())).as_py()
-        low, high = times["min"] or 0, times["max"] or 0
-        other = statement(__package__, "other_content", low=low, high=high)
-        return rows.take(_numbers(self._store.pick(compared, other)["position"]))
+        bounds = _range(rows)
+        other = statement(__package__, "other_content", **bounds)
+        found = rows.take(_numbers(self._store.pick(compared, other)["position"]))
+        if not len(found):
+            return Differing(found, found)
+        numbered = found.select([*COMPARED, "events"])
+        numbered = numbered.append_column("position", pa.array(range(len(found))))
+        told = self._store.pick(numbered, statement(__package__, "other_copies", **bounds))
+        return Differing(
+            *(found.filter(pc.equal(told["kind"], kind)) for kind in Differing._fields)
+        )
+
+    def replace(self, rows: pa.Table) -> None:
+        """Store spans in the place of the stored ones with their ids and start times."""
+        delete = statement(__package__, "delete_copies", **_range(rows))
+        self._store.pick(rows.select([*IDS["spans"], "start_time"]), delete)
+        self._store.insert("spans", rows)
 
     def _filters_of(self, table: str) -> list[BloomFilter]:
         """Return the filters of a table; when the last one is full, add one of twice its size."""
@@ -220,6 +243,12 @@ def _bounds(table: str, rows: pa.Table) -> Sequence[str]:
         return ("TRUE",)
     low, high = (f"make_timestamp_ns({ends[end]})" for end in ("min", "max"))
     return (f"t.start_time BETWEEN {low} AND {high}", "TRUE")
+
+
+def _range(rows: pa.Table) -> dict[str, int]:
+    """Return the first and last start time of some spans, Unix nanoseconds."""
+    times = pc.min_max(rows["start_time"].cast(pa.int64())).as_py()
+    return {"low": times["min"] or 0, "high": times["max"] or 0}
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
