@@ -9,6 +9,7 @@ from support.dialects_page import DATA
 from support.spans import log, span
 
 from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.parse import read
 from otel_lightning.collector.derive.rows import Event, Log, Span
 
 REQUEST = {"span.type": "llm_request", "gen_ai.request.model": "m", "gen_ai.system": "anthropic"}
@@ -133,6 +134,13 @@ def test_reasoning_that_the_log_hides_is_left_out() -> None:
 def test_bodies_of_another_trace_are_not_those_of_a_request() -> None:
     (call,) = derive([requested(1)], bodies(1, SENT, ANSWER, trace="t2")).llm_calls
     assert (call.input_messages, call.content) == (None, "absent")
+
+
+def test_only_claude_codes_own_names_make_a_record_that_of_another_span() -> None:
+    """Such a trace is not kept in memory if it is large, so each late span costs all of it."""
+    body = {"body": "{}", "body_length": 2, "request_body_id": "body-1"}
+    assert not read([], [log("http.request", body, trace="t1")]).mixed
+    assert read([], bodies(1, SENT, ANSWER)).mixed == {"t1"}
 
 
 def test_a_body_whose_end_is_missing_makes_the_content_truncated() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import semconv, semconv_tools
+from otel_lightning.collector.derive.passes.request_bodies import ANSWERED, SENT
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import finish, json_text, messages, payloads
 
@@ -23,8 +24,6 @@ COUNTS = {
     "cache_creation_tokens": "cache_creation_input_tokens",
 }
 """The keys of the token counts, with Anthropic's names for them."""
-SENT, ANSWERED = "api_request_body", "api_response_body"
-"""The names of the log records whose attribute `body` is a whole request or response."""
 HIDDEN = "<REDACTED>"
 """What stands in the logged bodies for the model's reasoning."""
 GIVEN = "[TOOL INPUT: "

@@ -14,8 +14,9 @@ REQUEST = "request_id"
 """The provider's id of a request: an attribute of the request's span and of its response."""
 BODY = "request_body_id"
 """The id of a request's body: an attribute of the records of the request and of its response."""
-BODIES = {"body", "body_length"}
-"""The attributes of a record of a body whose id is unknown."""
+SENT, ANSWERED = "api_request_body", "api_response_body"
+"""The names of the records whose attribute `body` is a whole request or response."""
+NAMES = {SENT, ANSWERED}
 SOURCES = ("session.id", "query_source")
 """The attributes that tell the requests of one source apart from all others."""
 
@@ -24,8 +25,11 @@ MOST_DIGITS = 19
 
 
 def is_body(log: Log) -> bool:
-    """Tell whether a log record has the body of a request or a response."""
-    return BODY in log.attributes or log.attributes.keys() >= BODIES
+    """Tell whether a log record has the body of a request or a response.
+
+    Only their names tell: other senders also write a `body` and its length.
+    """
+    return log.event_name in NAMES
 
 
 def by_request(bodies: Iterable[Log]) -> Mapping[tuple[str, str], list[Log]]:
