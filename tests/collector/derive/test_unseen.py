@@ -822,3 +822,15 @@ def test_a_streamed_answer_whose_tool_calls_traceloops_sdk_loses_is_truncated() 
     (call,) = derive(spans, []).llm_calls
     kinds = [part["type"] for part in (call.output_messages or [])[0]["parts"]]
     assert (kinds, call.content) == (["reasoning", "tool_call"], "truncated")
+
+
+@pytest.mark.parametrize(("provider", "is_object"), [("gcp.gen_ai", True), ("openai", False)])
+def test_a_response_that_traceloop_wrote_as_text_is_geminis_object(
+    provider: str, *, is_object: bool
+) -> None:
+    """What a tool tells Gemini is an object. Other models are told a text, which may be JSON."""
+    told = '{"result": "It shines."}'
+    history = [QUESTION, asked("", "sun", {"city": "Rome"}), answered("", told)]
+    keys = chat(history, said("assistant", "Yes."), {"gen_ai.provider.name": provider})
+    (part,) = (only_call(keys).input_messages or [])[2]["parts"]
+    assert part["response"] == (json.loads(told) if is_object else told)

@@ -5,7 +5,7 @@ from typing import Any
 from support.spans import span
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.derive.rows import Event, LlmCall
 
 ANSWERED = "llm.output_messages.0.message"
 CALL = {
@@ -63,6 +63,23 @@ def test_a_call_of_logfire_that_failed_has_no_answer() -> None:
     failed = span(told, status="ERROR", message="RateLimitError: 429")
     (call,) = derive([failed], []).llm_calls
     assert (call.output_messages, call.finish_reason) == (None, "error")
+
+
+def test_a_response_of_logfire_that_failed_is_a_call_without_content() -> None:
+    """It names no operation, and nothing of what was asked."""
+    told = {
+        "gen_ai.system": "openai",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.model": "m",
+        "response_id": "null",
+        "usage": "null",
+        "error": {"message": "Error getting response", "data": {"error": "no weather"}},
+    }
+    raised = Event("exception", 0, {"exception.type": "openai.BadRequestError"})
+    failed = span(told, status="ERROR", message="Error getting response", events=(raised,))
+    (call,) = derive([failed], []).llm_calls
+    assert (call.error_type, call.finish_reason) == ("BadRequestError", "error")
+    assert (call.request_model, call.content, call.output_messages) == ("m", "absent", None)
 
 
 def test_the_thought_of_autogen_is_the_text_beside_its_tool_calls() -> None:

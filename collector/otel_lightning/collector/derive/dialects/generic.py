@@ -43,7 +43,7 @@ class Keys(NamedTuple):
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has a type and an input or output under the same prefix."""
+    """Tell whether the span has a type and content under one prefix, or the models of a call."""
     return _keys(tuple(span.attributes)) is not None
 
 
@@ -66,7 +66,9 @@ def _keys(names: tuple[str, ...]) -> Keys | None:
             return Keys("llm", name, answer)
     if {"gen_ai.system", "input", "output"}.issubset(names):
         return Keys("llm" if MODELS[0] in names else "tool", "input", "output")
-    return None
+    # Only a call has both models. Logfire writes no more of a response of the OpenAI Agents SDK
+    # that failed.
+    return Keys("llm", None, None) if set(MODELS).issubset(names) else None
 
 
 def _under(prefix: str, names: tuple[str, ...], what: str) -> str | None:

@@ -336,7 +336,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     if plan.is_named:
         _name_requests(call, attributes)
     if span_rows.is_gemini(call):
-        semconv_tools.drop_positions(call, span.memory)
+        semconv_tools.read_as_gemini(call, span.memory)
     if plan.has_total:
         span_rows.count_hidden(call, reading.integer(attributes, *TOTALS))
     if span.scope_name in LEAVE_CACHED_OUT and call.input_tokens:

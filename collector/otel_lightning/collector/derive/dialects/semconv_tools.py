@@ -135,10 +135,11 @@ def _result(text: str | None) -> Any:
     return tool_values.plain_result(value) if alone is None else value[alone]
 
 
-def drop_positions(call: LlmCall, memory: MessageMemory | None) -> None:
-    """Drop tool call ids of the form NAME_POSITION, which packages make up for Gemini.
+def read_as_gemini(call: LlmCall, memory: MessageMemory | None) -> None:
+    """Give the tool calls and responses of a Gemini call the form that Gemini has them in.
 
-    They do not identify a call: the id of a tool call and that of its response may differ.
+    Ids of the form NAME_POSITION are dropped: packages make them up, and the id of a tool call and
+    that of its response may differ. A response is an object, which Traceloop writes as JSON text.
     """
     sent, answered = call.input_messages or [], call.output_messages or []
     names = {part.get("name") for said in (*sent, *answered) for part in said["parts"]}
@@ -146,13 +147,15 @@ def drop_positions(call: LlmCall, memory: MessageMemory | None) -> None:
     # the new one is shared in turn.
     for side, keep in ((sent, memory.one_copy if memory else dict), (answered, dict)):
         for at, said in enumerate(side):
-            made_up = [_is_place(part, names) for part in said["parts"]]
-            if any(made_up):
-                pairs = zip(said["parts"], made_up, strict=True)
-                parts = [part | {"id": None} if drop else part for part, drop in pairs]
+            parts = [_geminis_part(part, names) for part in said["parts"]]
+            if any(one is not part for one, part in zip(parts, said["parts"], strict=True)):
                 side[at] = keep({**said, "parts": parts})
 
 
-def _is_place(part: dict[str, Any], names: set[str | None]) -> bool:
+def _geminis_part(part: dict[str, Any], names: set[str | None]) -> dict[str, Any]:
     name, _, place = str(part.get("id")).rpartition("_")
-    return place.isdecimal() and name in names
+    if place.isdecimal() and name in names:
+        part = part | {"id": None}
+    told = part.get("response")
+    value = json_text.parse(told) if isinstance(told, str) else None
+    return part | {"response": value} if isinstance(value, dict) else part

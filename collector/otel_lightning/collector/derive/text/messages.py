@@ -430,8 +430,8 @@ def _reasoning_item(item: Mapping[str, Any]) -> Message:
     return {"role": "assistant", "parts": [part] if part else []}
 
 
-_REASONING = ("reasoning_content", "reasoning", "thinking")
-"""Keys of the reasoning in a message of a chat; the last is Ollama's."""
+_REASONING = ("reasoning_content", "reasoning", "thinking", "tool_plan")
+"""Keys of the reasoning in a message of a chat; the last two are Ollama's and Cohere's."""
 _MORE = {
     *("parts", "type", "kwargs", "data", "additional_kwargs", "finish_reason"),
     *_REASONING,
