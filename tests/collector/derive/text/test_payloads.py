@@ -165,8 +165,8 @@ def test_a_response_of_coheres_says_its_id_usage_plan_and_tool_calls() -> None:
     history = [{"role": "user", "content": "Hi"}, message]
     call = read_call({"model": "m", "messages": history}, response)
     assert (call.response_id, call.finish_reason, call.input_tokens) == ("r1", "tool_calls", 31)
-    for said in ((call.output_messages or [])[0], (call.input_messages or [])[1]):
-        plan, part = said["parts"]
+    for turn in ((call.output_messages or [])[0], (call.input_messages or [])[1]):
+        plan, part = turn["parts"]
         assert plan == {"type": "reasoning", "content": "I ask."}
         assert part["name"] == "sun"
 
