@@ -417,3 +417,54 @@ def test_lines_hold_no_number_that_json_lacks(traces: "Traces", form: str) -> No
     logprobs = row["rollout_log_probs" if form == "verl" else "completion_logprobs"]
     assert logprobs == [None, -0.5]
     assert load(path)[0]["advantages" if form == "verl" else "advantage"] in (1.0, [1.0, 1.0])
+
+
+@pytest.fixture
+def incomplete(traces: "Traces") -> "Traces":
+    """One task: a good answer of a call whose messages were cut, and a bad and a good whole one."""
+    question = json.dumps([text("user", "Where is order 7?")])
+    for rollout, content, said, value in (
+        ("cut", "truncated", "In the", 1.0),
+        ("bad", "full", "No idea.", 0.0),
+        ("good", "full", "On its way.", 0.8),
+    ):
+        answer = json.dumps([text("assistant", said)])
+        traces.call(rollout, input_messages=question, output_messages=answer, content=content)
+        traces.reward(rollout, value)
+        traces.task(rollout, "order-7")
+    make_transitions(traces.store(), Settings(credit="group", held_out=0.0))
+    return traces
+
+
+@pytest.mark.parametrize(
+    ("form", "rows", "left_out"),
+    [
+        ("trl-sft", 1, 1), ("trl-kto", 2, 1), ("openai", 1, 1), ("verl", 2, 1),
+        ("trl-dpo", 1, 0), ("trl-grpo", 1, 0), ("transitions", 3, 0),
+    ],
+)  # fmt: skip
+def test_call_with_incomplete_messages_is_left_out(
+    incomplete: "Traces", form: str, rows: int, left_out: int
+) -> None:
+    output = incomplete.path.with_name("rows.jsonl")
+    done = write(str(incomplete.path), FORMATS[form], output, split="train", threshold=0.0)
+    assert done.rows == rows
+    assert done.left_out == ({"incomplete messages (truncated)": left_out} if left_out else {})
+    assert form == "transitions" or "In the" not in output.read_text()
+
+
+def test_incomplete_messages_of_a_call_with_token_ids_are_left_out_for_verl(
+    traces: "Traces",
+) -> None:
+    tokens = {"prompt_token_ids": [4], "completion_token_ids": [20]}
+    said = {
+        "input_messages": json.dumps([text("user", "Hm?")]),
+        "output_messages": json.dumps([text("assistant", "In the")]),
+    }
+    traces.call("cut", content="truncated", **said, **tokens)
+    traces.reward("cut", 1.0)
+    make_transitions(traces.store(), Settings(held_out=0.0))
+    output = traces.path.with_name("rows.jsonl")
+    write(str(traces.path), FORMATS["verl"], output, split="train", threshold=0.0)
+    row = json.loads(output.read_text())
+    assert (row["prompt"], row["responses"], row["response_token_ids"]) == ([], [], [20])

@@ -9,6 +9,7 @@ from otel_lightning.collector.store import open_store
 from otel_lightning.learner.chat import CARRIED
 from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.weights.examples import (
+    CUT,
     IMAGES,
     NO_PREFIX,
     TOO_LONG,
@@ -33,6 +34,7 @@ def rows(**columns: Any) -> pl.DataFrame:
         "messages": json.dumps([QUESTION]),
         "tools": None,
         "completion": json.dumps([ANSWER]),
+        "content": "full",
         "temperature": None,
         "prompt_token_ids": None,
         "completion_token_ids": None,
@@ -155,6 +157,29 @@ def test_store_knows_which_messages_have_only_parts_that_tokens_carry(
     # Without what the store says, every message is looked through.
     looked = tokenize(found.with_columns(is_carried=None), tokenizer)
     assert sorted(looked.skipped) == sorted(OTHER_MESSAGES)
+
+
+@pytest.mark.parametrize("content", ["truncated", "redacted"])
+def test_call_with_incomplete_messages_is_left_out_unless_its_tokens_are_known(
+    content: str, tokenizer: Any, tmp_path: Path
+) -> None:
+    tokens = {"prompt_token_ids": [4], "completion_token_ids": [20]}
+    said = {"input_messages": json.dumps([QUESTION]), "output_messages": json.dumps([ANSWER])}
+    calls = [
+        {"trace_id": "t", "span_id": "text", "content": content} | said,
+        {"trace_id": "t", "span_id": "tokens", "content": content} | said | tokens,
+        {"trace_id": "t", "span_id": "whole", "content": "full"} | said,
+    ]
+    with open_store(tmp_path / "store.duckdb") as store:
+        store.insert("llm_calls", arrow(pl.DataFrame(calls)))
+        store.execute(
+            "INSERT INTO transition_rows BY NAME SELECT span_id AS rollout_id, 0 AS step, trace_id,"
+            " span_id, 'train' AS split, 1.0 AS reward, 1.0 AS advantage FROM llm_calls"
+        )
+        rows = read(store, "otel_lightning.learner.weights", "completions", carried=CARRIED)
+    found = tokenize(rows, tokenizer)
+    assert [example.rollout_id for example in found.examples] == ["tokens", "whole"]
+    assert found.reasons == {CUT: 1}
 
 
 def test_transition_that_is_too_long_is_skipped_whole_and_counted(tokenizer: Any) -> None:

@@ -16,6 +16,7 @@ import jinja2
 import polars as pl
 
 from otel_lightning.learner.chat import (
+    INCOMPLETE,
     chat_messages,
     chat_tools,
     number_calls,
@@ -38,6 +39,7 @@ IMAGES = "with images or other parts that tokens cannot carry"
 REFUSED = "that the chat template refuses"
 NO_PREFIX = "whose prompt is no prefix of the conversation in the chat template"
 NO_CONTENT = "without messages or token ids"
+CUT = "whose messages are incomplete, and without token ids"
 TOO_LONG = "longer than --max-length"
 NO_LOGPROB = "greedy, or of another temperature than most"
 
@@ -134,6 +136,8 @@ def _read(row: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase") -> Examp
         return IMAGES
     if tokens:
         return _example(row, *tokens, LOGGED)
+    if row["content"] in INCOMPLETE:
+        return CUT
     if tokenizer.chat_template is None or not row["messages"] or not row["completion"]:
         return NO_CONTENT
     try:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from otel_lightning.learner.chat import (
+    INCOMPLETE,
     NOT_JSON,
     chat_messages,
     chat_tools,
@@ -85,8 +86,11 @@ def prompt_of(row: Row, *, text_arguments: bool = False) -> list[dict[str, Any]]
         text_arguments: Whether the format accepts arguments as the text that the model wrote.
 
     Raises:
-        LeftOutError: If no text was recorded, or a part does not fit into chat messages.
+        LeftOutError: If no text was recorded, a part of the messages is missing, or a part does not
+            fit into chat messages.
     """
+    if row["content"] in INCOMPLETE:
+        raise LeftOutError(f"incomplete messages ({row['content']})")
     return _chat(json.loads(row["messages"] or "[]"), text_arguments=text_arguments)
 
 

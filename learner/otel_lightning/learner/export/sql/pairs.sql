@@ -1,10 +1,11 @@
 -- Pairs of a better and a worse answer in one state: the best with the worst, the second best with
 -- the second worst, and so on, while their advantages differ by more than $threshold. An answer
 -- that was given several times has its mean advantage, so that no answer is both chosen and
--- rejected. Means that differ only by rounding count as equal.
+-- rejected. Means that differ only by rounding count as equal. Calls whose messages are incomplete
+-- are in no pair.
 WITH graded AS (
     SELECT
-        state_hash,
+        transitions.state_hash,
         -- Without the ids of tool calls, which providers invent.
         md5(list_transform(
             (completion -> '$[0].parts')::JSON[], lambda part: json_merge_patch(part, '{"id": null}')
@@ -13,7 +14,9 @@ WITH graded AS (
         min(task_id) AS task_id,
         min({'trace_id': trace_id, 'span_id': span_id}) AS call
     FROM transitions
-    WHERE split IN $splits AND state_hash IS NOT NULL AND completion IS NOT NULL
+    JOIN llm_calls c USING (trace_id, span_id)
+    WHERE split IN $splits AND transitions.state_hash IS NOT NULL AND completion IS NOT NULL
+        AND coalesce(c.content, 'full') NOT IN ('truncated', 'redacted')
     GROUP BY ALL
 ),
 ranked AS (
@@ -28,6 +31,7 @@ SELECT
     better.advantage - worse.advantage AS margin,
     chosen.input_messages::VARCHAR AS messages,
     chosen.tool_definitions::VARCHAR AS tools,
+    chosen.content,
     chosen.output_messages::VARCHAR AS chosen,
     rejected.output_messages::VARCHAR AS rejected
 FROM ranked better

@@ -1,16 +1,20 @@
--- Each distinct state with its number of visits, sorted by hash so that the output is stable.
+-- Each distinct state with its number of visits, sorted by hash so that the output is stable. A
+-- state that was seen only by calls with incomplete messages is left out.
 WITH states AS (
     SELECT
-        state_hash,
+        t.state_hash,
         count(*) AS visits,
-        min(task_id) AS task_id,
-        min({'trace_id': trace_id, 'span_id': span_id}) AS call
-    FROM transitions
-    WHERE split IN $splits AND state_hash IS NOT NULL
-    GROUP BY state_hash
+        min(t.task_id) AS task_id,
+        min({'trace_id': trace_id, 'span_id': span_id})
+            FILTER (coalesce(c.content, 'full') NOT IN ('truncated', 'redacted')) AS call
+    FROM transitions t
+    JOIN llm_calls c USING (trace_id, span_id)
+    WHERE t.split IN $splits AND t.state_hash IS NOT NULL
+    GROUP BY t.state_hash
 )
 SELECT
     s.state_hash, s.visits, s.task_id,
+    c.content,
     c.input_messages::VARCHAR AS messages,
     c.tool_definitions::VARCHAR AS tools
 FROM states s

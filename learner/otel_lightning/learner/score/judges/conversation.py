@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otel_lightning.collector.show.conversation import ShownMessages, parts_of, read_messages
+from otel_lightning.learner.chat import INCOMPLETE
 
 Row = Mapping[str, Any]
 Part = Mapping[str, Any]
@@ -52,7 +53,7 @@ def _turns(call: Row, shown: ShownMessages) -> Iterator[Turn]:
     for message in read_messages(call["input_messages"]):
         if shown.is_new(message):
             yield Turn(message["role"], tuple(message.get("parts") or ()))
-    if call["content"] in ("truncated", "redacted"):
+    if call["content"] in INCOMPLETE:
         yield _note(f"the trace holds this model call's messages only {call['content']}", call)
     # Of several choices, agents go on with the first one.
     for message in read_messages(call["output_messages"])[:1]:

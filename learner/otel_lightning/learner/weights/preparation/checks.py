@@ -13,7 +13,14 @@ from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.chat import chat_messages, chat_tools
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
-from otel_lightning.learner.weights.examples import IMAGES, LOGGED, TOO_LONG, Example, Tokenized
+from otel_lightning.learner.weights.examples import (
+    CUT,
+    IMAGES,
+    LOGGED,
+    TOO_LONG,
+    Example,
+    Tokenized,
+)
 
 TOOL_CALL = "<tool_call>"
 SAMPLE = 20
@@ -84,6 +91,8 @@ def check_tokens(
             remedy = "Give a larger --max-length, or a model of a longer context."
         if set(tokenized.reasons) == {IMAGES}:
             remedy = "Learn from an agent whose calls have none: --agent NAME."
+        if set(tokenized.reasons) == {CUT}:
+            remedy = "Record token ids or whole messages: `lightning-ingest doctor` says how."
         raise DataError(f"No transition is left to learn from ({reasons}). {remedy}")
     known = model.config.get_text_config().vocab_size
     largest = max(max(e.prompt + e.completion) for e in examples)

@@ -15,6 +15,7 @@ SELECT
     t.messages::VARCHAR AS messages,
     t.tools::VARCHAR AS tools,
     t.completion::VARCHAR AS completion,
+    c.content,
     t.temperature,
     t.prompt_token_ids,
     t.completion_token_ids,
@@ -28,4 +29,5 @@ SELECT
         json_extract_string(t.completion, '$[*].parts[*].type'), lambda type: type IN $carried
     )) = coalesce(list_sum(json_array_length(t.completion, '$[*].parts')), 0) AS is_carried
 FROM transitions t
+LEFT JOIN llm_calls c USING (trace_id, span_id)
 ORDER BY t.rollout_id, t.step
