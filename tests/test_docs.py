@@ -112,3 +112,17 @@ def test_links_between_documents_lead_to_a_page_and_a_heading() -> None:
             assert not anchor or anchor in anchors(linked), (
                 f"{page.name} links to {target}#{anchor}"
             )
+
+
+def test_modules_that_documents_name_exist() -> None:
+    """How-to pages and tutorials also name modules of their readers, so they are left out."""
+    folders = [ROOT / part for part in (*PARTS, "tests", "examples")]
+    modules = [f"/{one.relative_to(ROOT)}" for each in folders for one in each.rglob("*.py")]
+    pages = [
+        page
+        for name in ("decisions", "explanation")
+        for page in (ROOT / "docs" / name).rglob("*.md")
+    ]
+    for page in [ROOT / "CONTRIBUTING.md", *pages]:
+        for named in re.findall(r"`([\w/]+\.py)`", page.read_text()):
+            assert any(one.endswith(f"/{named}") for one in modules), f"{page.name}: {named}"
