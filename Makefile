@@ -105,6 +105,10 @@ bench-paired: .venv/ready  ## How often a gain passes the gate that judges by ru
 bench-weights: .venv/ready  ## Every algorithm for weights beside its base and two controls; SHORT=1 for less
 	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/weights.py $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SHORT),--short)
 
+.PHONY: bench-gpu
+bench-gpu: .venv/ready  ## What models of real size cost on a GPU, and whether it learns what a CPU learns
+	$(BIN)/python tests/bench/weights_gpu.py
+
 bench-page: .venv/ready  ## What reading a page each second does to acknowledgements
 	$(BIN)/python tests/bench/page.py
 

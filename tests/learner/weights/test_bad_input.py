@@ -242,6 +242,17 @@ def test_option_that_cannot_be(
         assert told in error(logged, model, tmp_path, *options)
 
 
+def test_what_divides_the_model_is_refused(
+    logged: "Traces", model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('[trl]\nfsdp = "full_shard"\n')
+    told = error(logged, model, tmp_path, "--settings", str(file))
+    assert "'fsdp' in [trl] divides a model among GPUs" in told
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    assert "The variable ACCELERATE_USE_FSDP divides a model" in error(logged, model, tmp_path)
+
+
 def test_settings_file_with_an_unknown_table(logged: "Traces", model: Path, tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[trainer]\nweight_decay = 1\n")

@@ -82,7 +82,7 @@ def test_loss_is_that_of_the_papers(
     job = jobs.Job(
         model,
         tokenizer,
-        Training(behavior_model, steps=1, batch_size=len(rows), save_every=0),
+        Training(behavior_model, steps=1, batch_size=len(rows), dtype="float32", save_every=0),
         learning_rate=1e-4,
         folder=tmp_path,
         max_length=None,

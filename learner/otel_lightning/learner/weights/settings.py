@@ -1,6 +1,7 @@
 """Settings of training that all algorithms share. Nothing here imports torch."""
 
 import dataclasses
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,10 @@ from otel_lightning.learner.errors import DataError
 Row = dict[str, Any]
 """One training row, with the columns that the algorithm's trainer reads."""
 
+SHARDING = ("fsdp", "fsdp_config", "deepspeed", "parallelism_config")
+"""Arguments of transformers that divide a model among processes."""
+SHARDING_VARIABLES = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
+"""Variables by which `accelerate launch` asks for the same."""
 OURS = frozenset({"output_dir", "max_steps", "num_train_epochs", "seed", "data_seed"})
 """TRL arguments that only our own options set."""
 
@@ -74,6 +79,12 @@ class Training:
             )
         if self.steps is not None and self.epochs is not None:
             raise DataError("Give --steps or --epochs, not both.")
+        if sharded := _sharding(self.trl):
+            raise DataError(
+                f"{sharded} divides a model among GPUs, which cannot be judged: the gate needs the "
+                "whole model on each GPU. Leave it out; for less memory train an adapter with "
+                "--lora 16, if need be with --four-bit, or add --checkpointing."
+            )
         if self.packing and self.max_length is None:
             raise DataError("--packing fills rows up to a length. Give it with --max-length.")
         for tracker in self.report_to:
@@ -92,6 +103,17 @@ class Training:
             "algorithm_settings": dict(self.algorithm),
             "model": str(self.model),
         }
+
+
+def _sharding(trl: Mapping[str, Any]) -> str | None:
+    """Name the setting or variable that divides a model among processes, if there is one."""
+    for name in SHARDING:
+        if trl.get(name):
+            return f"'{name}' in [trl]"
+    for name in SHARDING_VARIABLES:
+        if os.environ.get(name, "").lower() in {"1", "true", "yes"}:
+            return f"The variable {name}"
+    return None
 
 
 def read_settings_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

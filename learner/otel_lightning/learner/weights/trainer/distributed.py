@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from otel_lightning.learner.errors import DataError
+
 T = TypeVar("T")
 
 
@@ -22,11 +24,23 @@ def state() -> Any:
     """Join the processes at the first call; return accelerate's description of them.
 
     Without `cpu=True`, accelerate takes processes of a machine without accelerator for strangers.
+
+    Raises:
+        DataError: If this machine runs more processes than it has accelerators.
     """
     import torch
     from accelerate import PartialState
 
-    return PartialState(cpu=not torch.accelerator.is_available())
+    count = torch.accelerator.device_count() if torch.accelerator.is_available() else None
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if count is not None and here > count:
+        # NCCL ends such processes with a traceback that names neither number.
+        raise DataError(
+            f"torchrun starts {here} processes on this machine, but it has {count} GPU"
+            f"{'s' if count > 1 else ''}, and each process needs one. Give --nproc_per_node "
+            f"{count}, or set CUDA_VISIBLE_DEVICES= (empty) to train on the CPU."
+        )
+    return PartialState(cpu=count is None)
 
 
 def shared(make: Callable[[], T]) -> T:
