@@ -22,6 +22,7 @@ from otel_lightning.collector.derive.passes import (
     rollouts,
     tool_ids,
     tools,
+    unanswered_calls,
 )
 from otel_lightning.collector.derive.passes.rollouts import Rollouts
 from otel_lightning.collector.derive.rows import (
@@ -146,6 +147,7 @@ def _merged_calls(
     for call in (*completed, *(c for c in ordered if c.merged_span_ids)):
         call.past = history(call, found.memory)
     conversations.mark_held(ordered)
+    unanswered_calls.fail(ordered, found.agents, found.nodes)
     finish_reasons.settle(ordered, found.tools, found.nodes)
     for call in ordered:
         call.output_messages = call.output_messages or None

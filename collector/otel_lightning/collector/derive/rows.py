@@ -243,6 +243,8 @@ class AgentRun:
     conversation_id: str | None = None
     tool_definitions: list[Any] | None = None
     """Tools that the agent may use, if its own span states them. Its calls inherit them."""
+    error: tuple[str | None, str | None] = (None, None)
+    """Type and message of the error that ended the run; see `unanswered_calls`."""
 
 
 Row = LlmCall | ToolCall | AgentRun | Retrieval

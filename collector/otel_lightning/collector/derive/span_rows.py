@@ -116,6 +116,7 @@ def agent_run(span: Span, kind: str, name: str | None) -> AgentRun:
         start_ns=span.start_ns,
         end_ns=span.end_ns,
         conversation_id=reading.conversation_id(span.attributes),
+        error=error(span),
     )
 
 
@@ -196,7 +197,7 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
     if call.error_type and not (outputs and call.finish_reason):
         call.finish_reason = "error"
     cut = cut or call.content == "truncated" or (bool(sources) and any(map(is_cut, sources)))
-    call.content = _content(call, cut)
+    call.content = content_state(call, cut=cut)
     return call
 
 
@@ -217,7 +218,8 @@ def without_doubtful_reason(call: LlmCall, raw: object) -> LlmCall:
     return call
 
 
-def _content(call: LlmCall, cut: bool) -> str:  # noqa: FBT001
+def content_state(call: LlmCall, *, cut: bool) -> str:
+    """Return how much of the content of a call is known: the value of its column `content`."""
     if not call.input_messages and not call.output_messages:
         return "truncated" if cut else "absent"
     if _any_left_out(call.input_messages) or _any_left_out(call.output_messages):

@@ -1,5 +1,6 @@
 """Flattened `gen_ai.prompt.N.…` attributes: Traceloop before 0.50, AgentOps, Agent Lightning."""
 
+import re
 from typing import Any
 
 from otel_lightning.collector.derive import span_rows
@@ -14,10 +15,17 @@ from otel_lightning.collector.derive.rows import (
     Attributes,
     LlmCall,
     Message,
+    Retrieval,
     Span,
     ToolCall,
 )
-from otel_lightning.collector.derive.text import json_text, messages, tool_parts, tool_values
+from otel_lightning.collector.derive.text import (
+    finish,
+    json_text,
+    messages,
+    tool_parts,
+    tool_values,
+)
 
 NAME = "indexed"
 RANK = 80
@@ -41,6 +49,12 @@ NAMES_ONLY = {"opentelemetry.instrumentation.haystack"}
 """Scopes of packages that write the names of an answer's fields (`replies`) and not its texts."""
 RESPONSES = "response"
 """Netra's type of a request of the Responses API."""
+RERANK = "rerank"
+"""Traceloop's type of a reranking: its documents are the messages before the query."""
+RANKED = re.compile(r"Doc (?P<place>\d+), Score: (?P<score>\S+)")
+"""How Traceloop writes what a reranker says of one document: its place among those sent."""
+CONVERSE = {"text", "toolUse", "toolResult", "reasoningContent", "image", "document", "video"}
+"""The only key of each block of Bedrock's Converse API, where other providers have a type."""
 MOST_TOOLS = 64
 """Maximum number of different tool definitions that are cached per shape."""
 JSON_STARTS = ("{", "[")
@@ -48,7 +62,8 @@ PARAMETERS = ("temperature", "top_p", "max_tokens", "frequency_penalty", "presen
 
 
 def _count(*names: str) -> Field:
-    return reading.one_integer(*(f"gen_ai.usage.{name}" for name in names))
+    prefixes = ("gen_ai.usage.", "llm.usage.")
+    return reading.one_integer(*(f"{prefix}{name}" for prefix in prefixes for name in names))
 
 
 FIELDS = Fields(
@@ -84,8 +99,10 @@ def matches(span: Span) -> bool:
     )
 
 
-def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     """Read a span of the flattened layout."""
+    if span.attributes.get("llm.request.type") == RERANK:
+        return _read_rerank(span)
     kind = span.attributes.get("agentops.span.kind")
     if kind in AGENT_KINDS:
         name = reading.text(span.attributes, "operation.name") or span.name
@@ -102,6 +119,7 @@ class _Plan:
 
     __slots__ = (
         "contents",
+        "has_reasons",
         "has_tokens",
         "has_tools",
         "known_tools",
@@ -114,6 +132,7 @@ class _Plan:
         given = ((name, f"gen_ai.request.{name}") for name in PARAMETERS)
         self.parameters = [(name, key) for name, key in given if key in shape.known]
         self.contents = values_of([key for key in shape.keys if key.endswith(".content")])
+        self.has_reasons = not shape.known.isdisjoint(semconv.REASONS)
         self.has_tokens = not shape.known.isdisjoint(TOKENS)
         self.has_tools = shape.has_any(TOOLS)
         self.tools = values_of([key for key in shape.keys if key.startswith(TOOLS)])
@@ -145,9 +164,26 @@ def _read_call(span: Span) -> LlmCall:
     if kind == RESPONSES:
         call.input_messages = messages.joined(list(map(_item, call.input_messages or ()))) or None
         call.output_messages = messages.one_turn(map(_item, call.output_messages or ())) or None
+    if plan.has_reasons and not any("finish_reason" in one for one in call.output_messages or ()):
+        call.finish_reason = finish.reason(semconv.finish_reasons(attributes)[0])
     # A text that is no JSON was not truncated.
     texts = [text for text in plan.contents(attributes) if text[:1] in JSON_STARTS]
     return span_rows.completed(call, *texts)
+
+
+def _read_rerank(span: Span) -> Retrieval:
+    """Read a reranking of documents."""
+    texts, said = (
+        [one.get("content") for one in flattened.nested(span.attributes, prefix)]
+        for prefix in ("gen_ai.prompt.", "gen_ai.completion.")
+    )
+    ranked = [found for one in said if (found := RANKED.match(one or ""))]
+    documents = [
+        {"content": texts[place], "score": one["score"]}
+        for one in ranked
+        if (place := int(one["place"])) < len(texts) - 1
+    ]
+    return span_rows.retrieval(span, "reranker", texts[-1] if texts else None, documents)
 
 
 def _with_reason(choices: list[Message]) -> list[Message]:
@@ -212,10 +248,12 @@ def _item(message: Message) -> Message:
 
 
 def _is_blocks(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(block, dict) and "type" in block for block in value)
+    return isinstance(value, list) and bool(value) and all(map(_is_block, value))
+
+
+def _is_block(value: Any) -> bool:
+    return isinstance(value, dict) and (
+        "type" in value or (len(value) == 1 and value.keys() <= CONVERSE)
     )
 
 

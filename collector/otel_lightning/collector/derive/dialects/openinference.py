@@ -32,7 +32,10 @@ RETRIEVALS = {"RETRIEVER": "retriever", "RERANKER": "reranker"}
 DOCUMENTS = ("reranker.output_documents.", "retrieval.documents.", "reranker.input_documents.")
 """How the keys of documents begin; a reranker's output takes precedence."""
 OTHERS = frozenset(
-    {"ai.operationId", "gen_ai.output.messages", "gen_ai.tool.call.id", "mastra.span.type"}
+    {
+        *("ai.operationId", "gen_ai.output.messages", "gen_ai.tool.call.id", "mastra.span.type"),
+        *("traceloop.span.kind", "gen_ai.prompt.0.role"),
+    }
 )
 """Keys of another dialect. A span that has one of them was written by another instrumentation, and
 a processor only added OpenInference's keys; the other dialect's keys hold more."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from otel_lightning.collector.derive.passes import sdk_records, side_by_side
 from otel_lightning.collector.derive.passes.rollouts import order
 from otel_lightning.collector.derive.passes.side_by_side import comparable_parts
+from otel_lightning.collector.derive.passes.unanswered_calls import is_unanswered
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import (
     Node,
@@ -152,7 +153,8 @@ def _same_output(outer: LlmCall, inner: LlmCall) -> bool:
         return outer.response_id == inner.response_id
     if _asked(outer) & _asked(inner):  # OpenLIT records one of the parallel tool calls of Responses
         return True
-    if inner.error_type and not (_is_answered(inner) or outer.error_type) and _is_answered(outer):
+    failed = inner.error_type and not (_is_answered(inner) or outer.error_type)
+    if failed and not is_unanswered(outer):
         return False  # another attempt answered, which is not recorded by itself
     if _lost_calls(outer, inner):
         return True

@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from otel_lightning.collector.derive.rows import Message
-from otel_lightning.collector.derive.text import finish, hosted_tools
+from otel_lightning.collector.derive.text import finish, hosted_tools, spelled_objects
 from otel_lightning.collector.derive.text.content_blocks import (
     BLOCK_TYPES,
     BLOCKS,
@@ -192,7 +192,10 @@ def system_parts(text: str | None) -> list[Part]:
 def read_message(value: Any) -> list[Message]:
     """Return the canonical messages of one message in any form; tool responses are split off."""
     if isinstance(value, str):
-        return [{"role": "user", "parts": content_parts(value)}]
+        spelled = spelled_objects.message(value)
+        if spelled is None:
+            return [{"role": "user", "parts": content_parts(value)}]
+        value = spelled
     if not isinstance(value, dict):
         return []
     if "parts" in value:
@@ -345,8 +348,9 @@ def _reasoning_parts(value: Mapping[str, Any], said: list[Part]) -> list[Part]:
     more = value.get("additional_kwargs")  # LangChain's place for what OpenAI does not have
     for known in (value, more) if isinstance(more, dict) else (value,):
         for key in _REASONING:
-            if isinstance(known.get(key), str) and known[key]:
-                return [{"type": "reasoning", "content": known[key]}]
+            if isinstance(said := known.get(key), str) and said:
+                part = read_reasoning({"content": said}) if said[:1] == "[" else None
+                return [part or {"type": "reasoning", "content": said}]
     return []
 
 

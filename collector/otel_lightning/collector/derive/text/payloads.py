@@ -153,8 +153,11 @@ def model_name(name: str | None) -> str | None:
 
 
 def _is_given(value: Any) -> bool:
-    """Tell whether a parameter was given; Portkey writes the `repr()` of those that were not."""
-    return value is not None and not (isinstance(value, str) and value.startswith(OMITTED))
+    """Tell whether a parameter was given.
+
+    Portkey writes the `repr()` of those that were not, OpenInference for Mistral an empty text.
+    """
+    return value not in (None, "") and not (isinstance(value, str) and value.startswith(OMITTED))
 
 
 def request_messages(request: Payload, memory: MessageMemory | None = None) -> list[Message] | None:

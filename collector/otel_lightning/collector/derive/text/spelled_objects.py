@@ -34,6 +34,42 @@ def parse(text: object) -> Any:
         return None
 
 
+def message(text: str) -> dict[str, Any] | None:
+    """Return the message that a text spells, as the `str()` or the `repr()` of Pydantic's models.
+
+    Fields that are not set are left out.
+
+    Example:
+        >>> message("role='assistant' content='Yes.' tool_calls=Unset()")
+        {'role': 'assistant', 'content': 'Yes.'}
+        >>> message("role='assistant' or another") is None
+        True
+    """
+    if "role='" not in text:
+        return None
+    found = parse(text if text.endswith(")") and text[:1].isupper() else f"M({_listed(text)})")
+    if not isinstance(found, dict) or not isinstance(found.get("role"), str):
+        return None
+    unset = {CLASS: "Unset"}
+    return {key: value for key, value in found.items() if key != CLASS and value != unset}
+
+
+def _listed(text: str) -> str:
+    """Put commas between the fields of an object that are separated by spaces alone."""
+    depth = 0
+
+    def with_comma(found: re.Match[str]) -> str:
+        nonlocal depth
+        depth += bool(found["opens"]) - bool(found["closes"])
+        return ", " if found["gap"] and depth == 0 else found[0]
+
+    return _FIELDS.sub(with_comma, text)
+
+
+_FIELDS = re.compile(rf"{QUOTED}|(?P<opens>[\[({{])|(?P<closes>[\])}}])|(?P<gap> )(?=\w+=)")
+"""What may stand between the fields of an object: texts, brackets and spaces."""
+
+
 def _plain(found: re.Match[str]) -> str:
     return found["quoted"] or found["member"] or "None"
 

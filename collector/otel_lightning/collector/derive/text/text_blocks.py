@@ -33,8 +33,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, list) and value and all(map(_is_text_block, value)):
         return "".join(str(block.get("text", block.get("content", ""))) for block in value)
     match value:
-        case [{"json": said}] if len(value[0]) == 1:  # Bedrock's block of a result that is JSON
-            return said
+        # Bedrock's block of a result that is JSON, and Cohere's of any result.
+        case [{"json": said, **rest} | {"document": {"data": said}, "type": "document", **rest}]:
+            return value if rest else said
     return value
 
 
