@@ -348,9 +348,9 @@ def _reasoning_parts(value: Mapping[str, Any], said: list[Part]) -> list[Part]:
     more = value.get("additional_kwargs")  # LangChain's place for what OpenAI does not have
     for known in (value, more) if isinstance(more, dict) else (value,):
         for key in _REASONING:
-            if isinstance(said := known.get(key), str) and said:
-                part = read_reasoning({"content": said}) if said[:1] == "[" else None
-                return [part or {"type": "reasoning", "content": said}]
+            if isinstance(text := known.get(key), str) and text:
+                part = read_reasoning({"content": text}) if text[:1] == "[" else None
+                return [part or {"type": "reasoning", "content": text}]
     return []
 
 
