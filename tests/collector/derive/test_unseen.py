@@ -52,6 +52,7 @@ def only_call(attributes: dict[str, object], **more: str) -> LlmCall:
         "monocle/tasks",
         "openinference_strands/tasks",
         "openinference_langchain/client_too",
+        "openinference_litellm/tasks",
     ],
 )
 def test_calls_tools_and_rollouts_are_what_happened(recording: str) -> None:
