@@ -1,6 +1,7 @@
 """Spans that are sent several times while they run: their last state is stored."""
 
 import json
+import random
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.deliveries import single_requests
 
 from otel_lightning.collector.check.counts import check
 from otel_lightning.collector.load.batches import Request, load
@@ -87,6 +89,31 @@ def test_rows_follow_the_later_state(tmp_path: Path) -> None:
             (tool,) = store.query("SELECT result, end_time FROM tool_calls").to_pylist()
             found.append(json.loads(tool["result"] or "null"))
     assert found == [None, "It shines."]
+
+
+@given(st.randoms(use_true_random=False))
+def test_a_recording_of_judgments_gives_the_last_states_in_any_order(
+    tmp_path_factory: pytest.TempPathFactory, chance: random.Random
+) -> None:
+    sent = list(single_requests("judgment/growing"))
+    chance.shuffle(sent)
+    folder, cut = tmp_path_factory.mktemp("store"), chance.randint(0, len(sent))
+    with open_store(folder / "t.duckdb") as store:
+        for batch in (sent[:cut], sent[cut:]):
+            load(store, batch, dead_letters=folder)
+            while refresh(store):
+                pass
+        assert store.count("spans") < len(sent)
+        assert store.count("rejected") == 0
+        ran = "SELECT name, result, error_type FROM tool_calls WHERE span_id IS NOT NULL"
+        found = store.query(ran).to_pylist()
+    assert sorted((one["name"], json.loads(one["result"] or "null")) for one in found) == [
+        ("rain", "It rains in Ostia until noon."),
+        ("rain", "It rains in Rome until noon."),
+        ("sun", "Error: no such city: Atlantis"),
+        ("sun", "The sun shines in Ostia."),
+        ("sun", "The sun shines in Rome."),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 from support.spans import asked, chat, said, span
 
-from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.assemble import derive, trace_keys
 from otel_lightning.collector.derive.rows import LlmCall, Span
 
 HELLO = said("assistant", "Hello")
@@ -26,6 +26,30 @@ def calls(*spans: Span) -> list[LlmCall]:
 def test_a_framework_record_that_ended_before_the_client_began_is_the_same_call() -> None:
     (call,) = calls(record("a", 0), record("b", 1, named="r1"))
     assert (call.span_id, call.merged_span_ids, call.response_id) == ("b", ["a"], "r1")
+
+
+def root(id: str, at: float, **more: Any) -> Span:  # noqa: A002
+    return record(id, at, trace=id, parent=None, **more)
+
+
+def test_records_that_are_traces_of_their_own_are_of_one_call_if_the_client_began_soon() -> None:
+    """LlamaIndex writes so a streamed call outside of an agent."""
+    spans = [root("a", 0), root("b", 1, named="r1")]
+    (call,) = calls(*spans)
+    assert (call.response_id, call.merged_span_ids) == ("r1", ["a"])
+    shared = [trace_keys([one], []) for one in spans]
+    assert shared[0] & shared[1]  # so they are derived together in a store
+    assert len(calls(root("a", 0), root("b", 11, named="r1"))) == 2
+    assert len(calls(root("a", 1), root("b", 0, named="r1"))) == 2
+    assert len(calls(root("a", 0), record("b", 1, named="r1"))) == 2
+    elsewhere = root("b", 1, named="r1")._replace(resource={"service.name": "other"})
+    assert len(calls(root("a", 0), elsewhere)) == 2
+
+
+def test_of_records_that_are_traces_of_their_own_each_is_in_one_pair() -> None:
+    spans = [root("a", 0), root("b", 1, named="r1"), root("c", 1.5, named="r2"), root("d", 2)]
+    found = calls(*spans, root("e", 3, named="r3"))
+    assert [[*call.merged_span_ids] for call in found] == [["a"], [], ["d"]]
 
 
 def test_calls_that_were_repeated_stay_as_many_as_the_client_made() -> None:

@@ -1,7 +1,8 @@
 """Records of one model call next to each other: of a framework, and of the client that it calls.
 
 LlamaIndex's instrumentation ends the span of a streamed call before the client sends the request,
-so the client's span is not below it, and their times do not overlap.
+so the client's span is not below it, and their times do not overlap. Without a span around both,
+each is a trace of its own; both have the key of their history, so they are derived together.
 """
 
 from collections import defaultdict, deque
@@ -14,19 +15,27 @@ from otel_lightning.collector.derive.text.json_text import dumps
 from otel_lightning.collector.derive.text.packing import outputs
 
 
+WITHIN_NS = 10_000_000_000
+"""Longest time (10 s) between the starts of two records of one call that have no parent."""
+
+
 def pairs(calls: Iterable[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     """Yield (framework's record, client's record) of one call.
 
     They have the same parent, the same input and the same answer, name no different models, and
-    only the client knows the response id. Each record is in one pair, the earliest with the
-    earliest, so that calls that were repeated stay as many as the client made.
+    only the client knows the response id. Those without a parent have the same service, and the
+    client's record begins within `WITHIN_NS` after that of the framework. Each record is in one
+    pair, the earliest with the earliest, so that calls that were repeated stay as many as the
+    client made.
     """
     framework: dict[Hashable, list[LlmCall]] = defaultdict(list)
     client: dict[Hashable, list[LlmCall]] = defaultdict(list)
     for call in calls:
-        if call.parent_span_id and call.past.saw:
+        if call.past.saw:
             kept = framework if call.response_id is None else client
-            kept[call.trace_id, call.parent_span_id, call.past.saw].append(call)
+            above = call.parent_span_id
+            place = (call.trace_id, above) if above else (call.service_name, None)
+            kept[*place, call.past.saw].append(call)
     for key in framework.keys() & client.keys():
         known = _by_answer(client[key])
         for answer, wholes in _by_answer(framework[key]).items():
@@ -35,9 +44,29 @@ def pairs(calls: Iterable[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
                 waiting[_models(own)].append(own)
             for whole in wholes:
                 named = _models(whole)
-                fitting = [own for models, own in waiting.items() if own and _agree(named, models)]
+                if whole.parent_span_id is None:
+                    _drop_earlier(waiting.values(), whole)
+                fitting = [
+                    own
+                    for models, own in waiting.items()
+                    if own and _agree(named, models) and _is_near(whole, own[0])
+                ]
                 if fitting:
                     yield whole, min(fitting, key=lambda own: order(own[0])).popleft()
+
+
+def _drop_earlier(waiting: Iterable[deque[LlmCall]], whole: LlmCall) -> None:
+    """Drop the client's records that began before the framework's: a later one does not fit them."""
+    for some in waiting:
+        while some and some[0].latest_start_ns < (whole.start_ns or 0):
+            some.popleft()
+
+
+def _is_near(whole: LlmCall, own: LlmCall) -> bool:
+    """Tell whether two records began at about one time, if no span around both tells more."""
+    return whole.parent_span_id is not None or (
+        own.latest_start_ns - (whole.start_ns or 0) <= WITHIN_NS
+    )
 
 
 def _by_answer(calls: Iterable[LlmCall]) -> dict[bytes, list[LlmCall]]:
