@@ -14,7 +14,6 @@ from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.text.json_text import dumps
 from otel_lightning.collector.derive.text.packing import outputs
 
-
 WITHIN_NS = 10_000_000_000
 """Longest time (10 s) between the starts of two records of one call that have no parent."""
 
@@ -56,7 +55,7 @@ def pairs(calls: Iterable[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
 
 
 def _drop_earlier(waiting: Iterable[deque[LlmCall]], whole: LlmCall) -> None:
-    """Drop the client's records that began before the framework's: a later one does not fit them."""
+    """Drop the client's records that began before the framework's: no later one fits them."""
     for some in waiting:
         while some and some[0].latest_start_ns < (whole.start_ns or 0):
             some.popleft()
