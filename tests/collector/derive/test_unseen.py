@@ -53,6 +53,7 @@ def only_call(attributes: dict[str, object], **more: str) -> LlmCall:
         "openinference_strands/tasks",
         "openinference_langchain/client_too",
         "openinference_litellm/tasks",
+        "ms_agent_framework/handoff",
     ],
 )
 def test_calls_tools_and_rollouts_are_what_happened(recording: str) -> None:

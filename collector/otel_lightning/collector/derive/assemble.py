@@ -93,7 +93,7 @@ def put_together(found: Reading) -> Derived:
     """
     # First of all, because a conversation id names a rollout: a response id in its place would make
     # each call a rollout.
-    talks = conversations.read_previous(found.calls, found.conversation_ids)
+    talks = conversations.read_previous(found.calls, found.conversation_ids, found.nodes)
     nodes = found.nodes
     within = _agents_and_tools(found)
     merged, ordered = _merged_calls(found, within)

@@ -4,7 +4,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from otel_lightning.collector.derive.parse import Reading
-from otel_lightning.collector.derive.passes import duplicates, earlier_turns, sdk_records, tools
+from otel_lightning.collector.derive.passes import (
+    conversations,
+    duplicates,
+    earlier_turns,
+    sdk_records,
+    tools,
+)
 
 
 class Ties(NamedTuple):
@@ -27,6 +33,8 @@ def ties(found: Reading) -> Ties:
         tied[trace_id, f"rollout:{name}"] = None
     for (trace_id, _), name in found.conversation_ids.items():
         tied[trace_id, f"conversation:{name}"] = None
+        if name.startswith(conversations.RESPONSE):  # an agent's span may state a response
+            tied[trace_id, f"response:{name}"] = None
     for call in found.calls:
         trace_id = call.trace_id
         past = call.past

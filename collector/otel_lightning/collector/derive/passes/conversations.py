@@ -9,8 +9,15 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
+from otel_lightning.collector.derive.passes.rollouts import order
 from otel_lightning.collector.derive.rows import LlmCall
-from otel_lightning.collector.derive.span_tree import Nodes, Place, outermost
+from otel_lightning.collector.derive.span_tree import (
+    Nodes,
+    Place,
+    inherited,
+    outermost,
+    place_of,
+)
 from otel_lightning.collector.derive.text.packing import unpack
 from otel_lightning.collector.derive.union_find import Groups
 
@@ -21,13 +28,19 @@ HELD = re.compile(r"conv_.+|thread_\w{24,}")
 """Ids of conversations whose history the provider stores, so a call sends only new messages."""
 
 
-def read_previous(calls: Iterable[LlmCall], talks: Mapping[Place, str]) -> Mapping[Place, str]:
+def read_previous(
+    calls: Iterable[LlmCall], talks: Mapping[Place, str], nodes: Nodes
+) -> Mapping[Place, str]:
     """Move a conversation id that is the id of a response to `previous_response_id`.
+
+    Microsoft's Agent Framework states it on the span of an agent only: it is that of the agent's
+    first call, if the response is older.
 
     Args:
         calls: All model calls of a closed set of traces. A call whose conversation id is the id of
             a response is changed in place.
-        talks: The conversation ids that their spans state.
+        talks: The conversation ids that spans state.
+        nodes: All spans.
 
     Returns:
         The conversation ids that are no response ids.
@@ -46,7 +59,27 @@ def read_previous(calls: Iterable[LlmCall], talks: Mapping[Place, str]) -> Mappi
                 previous = {"previous_response_id": call.conversation_id}
                 call.request_params = {**previous, **call.request_params}
             call.conversation_id = None
-    return {place: name for place, name in talks.items() if name not in responses}
+    stated = {place: name for place, name in talks.items() if name in responses}
+    _continue_older(known, stated, nodes)
+    return {place: name for place, name in talks.items() if place not in stated}
+
+
+def _continue_older(calls: Iterable[LlmCall], stated: Mapping[Place, str], nodes: Nodes) -> None:
+    """Let the first call below each span that states the id of an older response continue it."""
+    answered = {call.response_id: call for call in calls if call.response_id}
+    ordered = sorted(calls, key=order)
+    above = [nodes[place_of(call)].parent for call in ordered]
+    around = inherited(nodes, {place: place for place in stated}, above)
+    begun: set[Place] = set()
+    for call, parent in zip(ordered, above, strict=True):
+        place = around.get(parent)
+        if place is None or place in begun:
+            continue
+        begun.add(place)
+        older = answered.get(stated[place])
+        if older is not None and (older.end_ns or 0) <= call.latest_start_ns:
+            previous = {"previous_response_id": stated[place]}
+            call.request_params = {**previous, **call.request_params}
 
 
 def of_rollouts(

@@ -1,0 +1,54 @@
+"""Conversation ids that are ids of responses."""
+
+from support.spans import chat, said, span
+
+from otel_lightning.collector.derive.assemble import derive, trace_keys
+from otel_lightning.collector.derive.rows import Span
+
+ID = "gen_ai.conversation.id"
+
+
+def agent(trace: str, at: float, conversation: str | None = None) -> Span:
+    told = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "desk"}
+    named = {ID: conversation} if conversation else {}
+    return span(told | named, trace=trace, id=f"agent of {trace}", at=at, ends=at + 9)
+
+
+def call(trace: str, at: float, text: str, response: str, **more: str) -> Span:
+    told = chat(
+        [said("user", text)], said("assistant", f"On {text}"), {"gen_ai.request.model": "m"}
+    )
+    named = {"gen_ai.response.id": response, **more}
+    return span(told | named, trace=trace, id=response, parent=f"agent of {trace}", at=at)
+
+
+def test_the_first_call_of_an_agent_continues_the_response_that_the_agent_states() -> None:
+    """Microsoft's Agent Framework states it on the calls after the first one only."""
+    first = [agent("t1", 0), call("t1", 1, "sun", "resp_1")]
+    later = [
+        agent("t2", 20, "resp_1"),
+        call("t2", 21, "rain", "resp_2"),
+        call("t2", 23, "snow", "resp_3", **{ID: "resp_2"}),
+    ]
+    calls = derive([*first, *later], []).llm_calls
+    assert {one.rollout_id for one in calls} == {"t1"}
+    continued = [one.request_params.get("previous_response_id") for one in calls]
+    assert continued == [None, "resp_1", "resp_2"]
+    told = [
+        *(said("user", "sun"), said("assistant", "On sun")),
+        *(said("user", "rain"), said("assistant", "On rain"), said("user", "snow")),
+    ]
+    assert [one.input_messages for one in calls] == [told[:1], told[:3], told]
+    assert {one.content for one in calls} == {"full"}
+    assert trace_keys(first, []) & trace_keys(later, [])  # so a store derives them together
+
+
+def test_a_response_that_is_the_agents_own_is_not_continued() -> None:
+    spans = [agent("t1", 0, "resp_2"), call("t1", 1, "sun", "resp_1"), call("t1", 3, "x", "resp_2")]
+    calls = derive(spans, []).llm_calls
+    assert ["previous_response_id" in one.request_params for one in calls] == [False, False]
+
+
+def test_a_response_that_is_not_known_is_not_continued() -> None:
+    (only,) = derive([agent("t1", 0, "resp_0"), call("t1", 1, "sun", "resp_1")], []).llm_calls
+    assert (only.conversation_id, "previous_response_id" in only.request_params) == (None, False)
