@@ -35,8 +35,12 @@ def assert_read(call: LlmCall) -> None:
             [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}],
             [{"role": "model", "parts": [{"text": "Hello"}]}],
         ),
+        (
+            {"version": "0.1.0", "messages": [QUESTION]},
+            {"version": "0.1.0", "messages": [ANSWER]},
+        ),
     ],
-    ids=["a provider's own form", "one message alone", "bare text", "blocks"],
+    ids=["a provider's own form", "one message alone", "bare text", "blocks", "Agent 365's object"],
 )
 def test_messages_are_read_in_any_form_under_the_conventions_keys(
     history: Any, output: Any
@@ -482,6 +486,66 @@ def test_a_tool_span_that_says_that_the_tool_failed_has_an_error(key: str) -> No
     )
     tools = derive([failed, fine], []).tool_calls
     assert [tool.error_type for tool in tools] == ["tool_error", None]
+
+
+@pytest.mark.parametrize(
+    ("written", "operation"),
+    [
+        ("Chat", "chat"),
+        ("TextCompletion", "text_completion"),
+        ("GenerateContent", "generate_content"),
+    ],
+)
+def test_an_operation_is_known_in_any_case_without_content(written: str, operation: str) -> None:
+    """Microsoft's Agent 365 writes them so."""
+    call = only_call(span({"gen_ai.operation.name": written, "gen_ai.request.model": "m"}))
+    assert (call.operation, call.request_model) == (operation, "m")
+
+
+def attempts(*statuses: str, answer: str | None = None) -> list[LlmCall]:
+    """Return the calls of LiveKit's span of a call with attempts that ended so below it."""
+    asked = {"gen_ai.request.model": "m", "gen_ai.input.messages": [QUESTION]}
+    reason = {"gen_ai.response.finish_reasons": ["stop"], "lk.llm_metrics": "{}"}
+    output = {"gen_ai.output.messages": [said("assistant", answer)]} if answer else {}
+    request = span({**BARE, **asked, **reason, **output}, id="request", ends=9)
+    tries = [
+        span(
+            {"lk.retry_count": at, **({"error.type": "429"} if status == "ERROR" else {})},
+            id=f"try{at}",
+            parent="request",
+            name="llm_request_run",
+            at=2 * at,
+            status=status,
+        )
+        for at, status in enumerate(statuses)
+    ]
+    return derive([request, *tries], []).llm_calls
+
+
+def test_a_call_without_an_answer_has_the_error_of_its_last_attempt() -> None:
+    """LiveKit's span of the call ends well, with the reason `stop`."""
+    (call,) = attempts("ERROR")
+    assert (call.error_type, call.finish_reason, call.request_model) == ("429", "error", "m")
+    assert call.input_messages == [QUESTION]
+    first, last = attempts("ERROR", "ERROR")
+    assert (first.error_type, first.request_model) == ("429", None)
+    assert (last.error_type, last.request_model) == ("429", "m")
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_failed_attempts_are_calls_beside_the_one_that_was_answered(failures: int) -> None:
+    *failed, call = sorted(
+        attempts(*["ERROR"] * failures, "UNSET", answer="Hello"),
+        key=lambda one: one.error_type is None,
+    )
+    assert_read(call)
+    assert (call.error_type, call.finish_reason) == (None, "stop")
+    assert [one.error_type for one in failed] == ["429"] * failures
+
+
+def test_an_attempt_of_another_model_than_one_of_language_is_no_call() -> None:
+    tried = span({"lk.retry_count": 0}, name="tts_request_run", status="ERROR")
+    assert derive([tried], []).llm_calls == []
 
 
 def test_a_span_inside_the_span_of_the_same_tool_call_is_no_second_execution() -> None:

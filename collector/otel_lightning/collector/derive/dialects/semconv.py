@@ -60,9 +60,9 @@ PREVIOUS = "previous_response.id"
 OPERATIONS = {
     **dict.fromkeys(("chat", "completion", "acompletion", "responses", "aresponses"), "chat"),
     "llm": "chat",
-    **dict.fromkeys(("text_completion", "atext_completion"), "text_completion"),
+    **dict.fromkeys(("text_completion", "atext_completion", "textcompletion"), "text_completion"),
     **dict.fromkeys(("embeddings", "embedding", "aembedding"), "embeddings"),
-    "generate_content": "generate_content",
+    **dict.fromkeys(("generate_content", "generatecontent"), "generate_content"),
     # Rig's.
     "chat_streaming": "chat",
     **dict.fromkeys(("interactions", "interactions_streaming"), "generate_content"),
@@ -227,7 +227,8 @@ def _operation(span: Span) -> str | None:
     attributes = span.attributes
     named = attributes.get("gen_ai.operation.name") or attributes.get("traceloop.span.kind")
     kind = attributes.get("gen_ai.span.kind", "").lower()  # LLM, TOOL, AGENT: Alibaba's
-    return named or (kind if kind in KINDS else None)
+    # In lower case: Agent 365 writes `Chat` and `TextCompletion`.
+    return (named and named.lower()) or (kind if kind in KINDS else None)
 
 
 def _has_call_evidence(span: Span) -> bool:

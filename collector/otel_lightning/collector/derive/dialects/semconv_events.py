@@ -145,8 +145,13 @@ def _with_role(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def listed(text: str | None) -> list[Any] | None:
-    """Return the messages of an attribute: a JSON list, a single JSON message, or plain text."""
+    """Return the messages of an attribute: a JSON list, a single JSON message, or plain text.
+
+    Microsoft's Agent 365 puts the list into an object beside the version of its schema.
+    """
     value = json_text.parse(text)
+    if isinstance(value, dict) and isinstance(value.get("messages"), list):
+        value = value["messages"]
     if isinstance(value, dict):
         return [value]
     if value is None and text and text[:1] not in "[{":

@@ -61,9 +61,9 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
     - One is that of a provider's SDK, and only the other fits it: see `sdk_records`.
     - One is that of a client next to that of the framework: see `side_by_side`.
 
-    A span above several different calls sums them up, and becomes an agent run. Two calls with
-    merely equal content stay separate. So does a call that a tool or agent inside another call
-    made.
+    A span above several different calls sums them up, and becomes an agent run, unless they are
+    failed attempts of its own call. Two calls with merely equal content stay separate. So does a
+    call that a tool or agent inside another call made.
 
     Args:
         calls: The calls as read from each span alone.
@@ -74,7 +74,11 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
     above = nearest_above(nodes, known)
     below = _below(known, _directly_above(nodes, known, above, between))
     # Records with one response id are one call, so a span above two records of it sums up nothing.
-    sums = {place for place, inner in below.items() if len(_identities(inner)) > 1}
+    sums = {
+        place
+        for place, inner in below.items()
+        if len(_identities(inner)) > 1 and not all(map(_is_attempt, inner))
+    }
     records = [call for place, call in known.items() if place not in sums]
     pairs = [
         *_same_response(records),
@@ -136,11 +140,21 @@ def _nested(
     below: Mapping[Place, Sequence[LlmCall]],
     sums: Collection[Place],
 ) -> Iterator[Pair]:
-    """Yield each call with the only call below it, where the two have equal outputs."""
+    """Yield each call with the only call below it, where the two have equal outputs.
+
+    Of several failed attempts, the last one is of the call; the others were requests by themselves.
+    """
     for place, inner in below.items():
         # What is below is one call here, otherwise the span would be among `sums`.
-        if place not in sums and all(_same_output(known[place], one) for one in inner):
-            yield from ((known[place], one) for one in inner if place_of(one) not in sums)
+        last = [max(inner, key=order)] if all(map(_is_attempt, inner)) else inner
+        if place not in sums and all(_same_output(known[place], one) for one in last):
+            yield from ((known[place], one) for one in last if place_of(one) not in sums)
+
+
+def _is_attempt(call: LlmCall) -> bool:
+    """Tell whether a record only says that an attempt of a call failed: it names no model."""
+    named = call.request_model or call.response_model
+    return call.error_type is not None and named is None and call.content == "absent"
 
 
 def _identities(calls: Iterable[LlmCall]) -> set[str]:
