@@ -115,3 +115,41 @@ def test_a_reranking_in_the_flattened_layout_is_no_model_call() -> None:
 def test_traceloops_tasks_are_no_tools_if_a_processor_calls_them_so() -> None:
     task = {"traceloop.span.kind": "task", "openinference.span.kind": "TOOL", "input.value": "x"}
     assert not derive([span(task, name="plan.task")], []).tool_calls
+
+
+def test_tool_calls_that_dspy_spells_beside_a_text_are_read() -> None:
+    """DSPy's OpenInference writes each tool call of an answer as Python's text."""
+    answer = [{"text": "So.", "tool_calls": [f"ChatCompletionMessageToolCall({CALL})"]}]
+    keys = {"openinference.span.kind": "LLM", "llm.model_name": "m", "output.value": answer}
+    (output,) = only_call(keys).output_messages or ()
+    asks = asked("c1", "sun", {})["parts"][0] | {"arguments_raw": "{}"}
+    assert output["parts"] == [*said("assistant", "So.")["parts"], asks]
+
+
+ASKS = "{'type': 'function_call', 'call_id': 'c1', 'name': 'sun', 'arguments': '{}'}"
+REFUSAL = [{"type": "text", "content": "No."}]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (f"{{'id': '__fake_id__', 'object': 'response', 'output': [{ASKS}]}}", None),
+        ("{'role': 'assistant', 'content': None, 'refusal': 'No.'}", REFUSAL),
+        ("Said(role='assistant', content=[Refusal(refusal='No.', type='refusal')])", REFUSAL),
+        ("[{'refusal': 'No.', 'type': 'refusal'}]", REFUSAL),
+        ("[{'city': 'Rome'}]", [{"type": "text", "content": "[{'city': 'Rome'}]"}]),
+    ],
+)
+def test_what_the_early_package_for_openais_agents_spells_is_read(
+    text: str, parts: list[dict[str, Any]] | None
+) -> None:
+    """The responses of streamed chat completions, refusals, and blocks of a content."""
+    told = [{"role": "assistant", "parts": [{"type": "text", "content": text}]}]
+    keys = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.agent.description": "OpenAI Agents instrumentation",
+        "gen_ai.output.messages": told,
+    }
+    (output,) = only_call(keys).output_messages or ()
+    asks = asked("c1", "sun", {})["parts"][0] | {"arguments_raw": "{}"}
+    assert output["parts"] == (parts or [asks])

@@ -16,6 +16,8 @@ NAME = "openai_agents"
 RANK = 70
 CONSTANT = "OpenAI Agents instrumentation"
 """The agent description that the package writes on every span."""
+BESIDE = ("tool_calls", "tool_call_id", "refusal")
+"""What a message of OpenAI has beside its content."""
 MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages")
 
 
@@ -54,24 +56,34 @@ def _respelled_message(message: dict[str, Any]) -> dict[str, Any]:
     for part in given if isinstance(given, list) else ():
         if not isinstance(part, dict):
             continue
-        value = _object(part.get("content"))
-        if "role" in value:
-            fields |= {key: value[key] for key in ("tool_calls", "tool_call_id") if key in value}
-            parts += [value["content"]] if value.get("content") else []
+        spelled = _spelled(part.get("content"))
+        value = json_text.as_object(spelled)
+        if isinstance(spelled, list):  # the blocks of a content
+            parts += spelled
+        elif isinstance(value.get("output"), list):  # the response of a streamed chat completion
+            for item in value["output"]:
+                content = json_text.as_object(item).get("content")
+                parts += content if isinstance(content, list) else [item]
+        elif "role" in value:
+            fields |= {key: value[key] for key in BESIDE if value.get(key)}
+            content = value.get("content") or []
+            parts += content if isinstance(content, list) else [content]
         else:
             parts.append(value if "type" in value else part)
     return {**fields, "parts": parts}
 
 
-def _object(text: Any) -> dict[str, Any]:
-    """Return the fields of the object in a `repr()` text, or {} if the text holds no object."""
-    if not isinstance(text, str) or not text.endswith(("}", ")")):
-        return {}
+def _spelled(text: Any) -> Any:
+    """Return the object, or the list of objects, in a `repr()` text; None for any other text."""
+    if not isinstance(text, str) or not text.endswith(("}", ")", "}]")):
+        return None
     try:
         value = _fields(ast.parse(text, mode="eval").body)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return {}
-    return json_text.as_object(value)
+        return None
+    if isinstance(value, list):
+        return value if all(isinstance(one, dict) and "type" in one for one in value) else None
+    return value if isinstance(value, dict) else None
 
 
 def _fields(node: ast.expr) -> Any:

@@ -332,8 +332,8 @@ def _answers(payload: Any) -> list[Message]:
 def _answer(payload: Any) -> list[Message]:
     """Return the answer of AutoGen, Mastra or OpenAI (text, tool calls or both), or DSPy (text)."""
     said = json_text.as_object(payload)
-    if said.get("tool_calls") or said.get("refusal"):  # OpenAI's message
-        return messages.read_message(said)
+    if said.get("tool_calls") or said.get("refusal"):  # OpenAI's message, DSPy's with a text
+        return messages.read_message({"role": "assistant", "content": said.get("text"), **said})
     content = said.get("content") or said.get("toolCalls") or said.get("text")
     if isinstance(content, list):
         content = [{"type": "tool-call", **call} for call in content if isinstance(call, dict)]

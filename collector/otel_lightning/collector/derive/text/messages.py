@@ -356,11 +356,11 @@ def _reasoning_parts(value: Mapping[str, Any], said: list[Part]) -> list[Part]:
 
 def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
     calls = value.get("tool_calls")
-    return (
-        [read_call(call) for call in calls or () if isinstance(call, dict)]
-        if isinstance(calls, list)
-        else []
-    )
+    if not isinstance(calls, list):
+        return []
+    # OpenInference for DSPy writes the `repr()` of each.
+    told = (spelled_objects.parse(call) if isinstance(call, str) else call for call in calls)
+    return [read_call(call) for call in told if isinstance(call, dict)]
 
 
 def _split(message: Message) -> list[Message]:
