@@ -127,7 +127,7 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     if not payloads.fill_from_response(call, response):
         call.output_messages = payloads.answer(answer)
     own = json_text.parse(span.attributes.get("usage")), _content(span, keys.metrics)
-    inside = map(whole.get, ("usage", "usageMetadata"))
+    inside = map(whole.get, payloads.USAGES)
     for counts in (*map(payloads.usage, (*own, *inside)), semconv.usage(span.attributes)):
         payloads.fill_usage(call, counts)
     (reason, *_) = semconv.finish_reasons(span.attributes)

@@ -18,7 +18,14 @@ from otel_lightning.collector.derive.dialects import (
 )
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import LlmCall, Message, Span
-from otel_lightning.collector.derive.text import finish, json_text, messages, payloads, tool_values
+from otel_lightning.collector.derive.text import (
+    finish,
+    json_text,
+    messages,
+    payloads,
+    spelled_objects,
+    tool_values,
+)
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 NAME = "openinference"
@@ -129,7 +136,7 @@ def fill(call: LlmCall, span: Span) -> bool:
     payload = _providers(json_text.parse(answered))
     body = _body(metadata) if '"body":' in metadata else None
     # What is a response was parsed, so it was not cut.
-    is_response = _fill_response(call, span, plan, body or _chunk(payload)) and not body
+    is_response = _fill_response(call, span, plan, body or _response_inside(payload)) and not body
     is_cut = is_cut or (not is_response and _is_cut(answered, payload))
     _settle_models(call, span, plan)
     for name, key in plan.counts:
@@ -300,9 +307,17 @@ def _choices(call: LlmCall, span: Span, plan: Plan, payload: Any) -> list[Messag
     return choices
 
 
-def _chunk(payload: Any) -> Any:
-    """Return the response inside the last event of a stream, in the form of Mistral's client."""
-    inner = payload.get("data") if isinstance(payload, dict) and len(payload) == 1 else None
+def _response_inside(payload: Any) -> Any:
+    """Return the provider's response that an answer keeps, or the answer itself.
+
+    Mistral's client has it inside the last event of a stream. Smolagents' answers keep its client's
+    object as `raw`, which becomes a `repr()` text.
+    """
+    if not isinstance(payload, dict):
+        return payload
+    inner = payload.get("data") if len(payload) == 1 else None
+    if isinstance(raw := payload.get("raw"), str):
+        inner = spelled_objects.parse(raw)
     return inner if isinstance(inner, dict) else payload
 
 
