@@ -60,4 +60,5 @@ def test_it_is_asked_before_the_dialects_that_are_known(checkout: Path) -> None:
         *("acme", "nat", "openinference", "traceai", "mastra", "mlflow", "langfuse", "langsmith"),
         *("vercel", "litellm", "claude_code", "codex", "gemini_cli", "livekit", "monocle"),
         *("langtrace", "openai_agents", "indexed", "semconv", "haystack", "observed"),
+        "honeyhive",
     ]
