@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_lightning.collector.store import open_store
+from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.prompts.logged.rollouts import Window, read_rollouts
 from otel_lightning.learner.prompts.logged.ruled_out import ruled_out
 
@@ -15,6 +16,18 @@ if TYPE_CHECKING:
     from conftest import Traces
 
 BEGAN = datetime(2026, 11, 1)  # noqa: DTZ001 - the store's UTC has no zone
+
+
+def test_store_without_choices_says_how_they_come_into_it(traces: "Traces") -> None:
+    traces.call("a")
+    traces.reward("a", 1.0)
+    told = "Let the agent evaluate the flag by OpenFeature, or set LIGHTNING_POLICY"
+    with open_store(traces.store()) as store, pytest.raises(DataError, match=told):
+        read_rollouts(store, Window("support-prompt"))
+    traces.arm("a", "careful", 0.5)
+    told = r"no choices for flag 'other', .* rollout\. It has: support-prompt\."
+    with open_store(traces.store()) as store, pytest.raises(DataError, match=told):
+        read_rollouts(store, Window("other"))
 
 
 @pytest.mark.parametrize("reward", [0.0, 0.5])

@@ -314,7 +314,13 @@ def test_a_store_without_text_has_nothing_to_judge(traces: "Traces", server: Jud
     traces.store()
     result = judge(traces, server)
     assert result.exit_code == 1
-    assert "has messages, so there is nothing to judge." in result.stderr
+    assert "The store has no rollout, so there is nothing to judge. Send traces" in result.stderr
+    traces.call("silent", input_messages=None, output_messages=None)
+    traces.store()
+    result = judge(traces, server)
+    assert result.exit_code == 1
+    assert "None of 1 rollout in" in result.stderr
+    assert "has messages, so there is nothing to judge. Let the instr" in result.stderr
 
 
 def test_a_cache_that_is_another_kind_of_file_is_one_sentence(

@@ -192,7 +192,9 @@ def test_no_reward_at_all_is_an_error_that_says_what_next(traces: "Traces") -> N
 
 
 def test_empty_store_is_an_error_that_says_where_traces_come_from(traces: "Traces") -> None:
-    with pytest.raises(DataError, match=r"The store is empty.*lightning-ingest load FILE"):
+    with pytest.raises(
+        DataError, match=r"The store is empty.*`lightning-ingest load FILE --store .*\.duckdb`"
+    ):
         build(traces)
 
 
@@ -200,7 +202,9 @@ def test_spans_without_a_model_call_are_an_error_that_names_the_doctor(traces: "
     with open_store(traces.store()) as store:
         row = {"trace_id": "t", "span_id": "s", "name": "GET /", "start_time": LATER}
         store.insert("spans", arrow(pl.DataFrame([row])))
-    with pytest.raises(DataError, match=r"has 1 span but no rollout.*lightning-ingest doctor"):
+    with pytest.raises(
+        DataError, match=r"has 1 span but no rollout.*lightning-ingest doctor --store .*\.duckdb$"
+    ):
         build(traces)
 
 

@@ -251,9 +251,9 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
     served = np.array([arm in variants and arm not in retired for arm in arms], dtype=bool)
     if len(tried) == 1:
         raise DataError(
-            f"Only arm '{min(tried)}' of flag '{request.key}' was tried, by {rows.height} "
-            "rollouts, so there is nothing to compare. Serve at least two variants, collect "
-            "rollouts, then run this again."
+            f"Only arm '{min(tried)}' of flag '{request.key}' was tried, by "
+            f"{number_of(rows.height, 'rollout')}, so there is nothing to compare. Serve at least "
+            "two variants, collect rollouts, then run this again."
         )
     # Equal rewards have no gradient and no variance; the estimators would divide by 0.
     if rows["outcome"].min() == rows["outcome"].max():

@@ -14,6 +14,7 @@ import polars as pl
 
 from otel_lightning.collector.store import Sql, Store, quote_literal, statement
 from otel_lightning.collector.store.sql_text import Value
+from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow, number, read
@@ -236,10 +237,12 @@ def _no_rollout(store: Store) -> str:
     if spans := store.count("spans"):
         return (
             f"The store has {number_of(spans, 'span')} but no rollout, because none of them is a "
-            "model call that is read. Find out why with: lightning-ingest doctor"
+            "model call that is read. Find out why with: "
+            f"{next_command('lightning-ingest doctor', store)}"
         )
     return (
         "The store is empty, so there is nothing to learn from yet. Send traces to "
-        "`lightning-ingest`, or load a file with: lightning-ingest load FILE. Then give the "
-        "rollouts rewards, and run this again."
+        f"`{next_command('lightning-ingest', store)}`, or load a file with "
+        f"`{next_command('lightning-ingest load FILE', store)}`. Then give the rollouts rewards, "
+        "and run this again."
     )

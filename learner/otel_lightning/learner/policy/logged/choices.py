@@ -24,6 +24,7 @@ from otel_lightning.learner.policy.logged.staged import (
     read_inputs,
     read_staged,
     stage_choices,
+    told_keys,
 )
 from otel_lightning.learner.policy.logged.units_of_store import read_units_as_tasks
 from otel_lightning.learner.policy.serving.joint import flags_of
@@ -277,13 +278,7 @@ def _stage_choices(store: Store, window: Window) -> bool:
         raise DataError(
             f"Flag '{window.key}' has no choices between --since and --until. Widen them."
         )
-    told = f"It has: {', '.join(known)}."
-    if not known:
-        told = (
-            "It has none of any flag. Let the agent evaluate the flag by OpenFeature, or set "
-            "LIGHTNING_POLICY to the flag file in the agent's environment, and run it."
-        )
-    raise DataError(f"The store has no choices for flag '{window.key}'. {told}")
+    raise DataError(f"The store has no choices for flag '{window.key}'. {told_keys(known)}")
 
 
 def _shuffled(staged: pl.DataFrame, seed: int) -> pl.DataFrame:

@@ -45,6 +45,16 @@ def known_keys(store: Store) -> list[str]:
     return [str(key) for key in read(store, __package__, "keys")["key"].to_list()]
 
 
+def told_keys(known: Sequence[str]) -> str:
+    """Say which flags have choices in the store, or how choices come into it."""
+    if known:
+        return f"It has: {', '.join(known)}."
+    return (
+        "It has none of any flag. Let the agent evaluate the flag by OpenFeature, or set "
+        "LIGHTNING_POLICY to the flag file in the agent's environment, and run it."
+    )
+
+
 def stage_choices(store: Store, keys: Sequence[str], since: str | None, until: str | None) -> int:
     """Stage the first choice of each rollout; return the number of rollouts.
 

@@ -12,7 +12,12 @@ import polars as pl
 from otel_lightning.collector.store import Sql, Store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
-from otel_lightning.learner.policy.logged.staged import known_keys, read_staged, stage_choices
+from otel_lightning.learner.policy.logged.staged import (
+    known_keys,
+    read_staged,
+    stage_choices,
+    told_keys,
+)
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
 from otel_lightning.learner.transitions.splits import TRAIN, split
 
@@ -196,11 +201,10 @@ def _judged(rows: pl.DataFrame, judgements: pl.DataFrame) -> pl.DataFrame:
 
 
 def _no_choices(store: Store, window: Window) -> DataError:
-    known = ", ".join(known_keys(store))
     since = " since --since" if window.since else ""
     return DataError(
         f"The store has no choices for flag '{window.key}'{since}, so no prompt can be tied to a "
-        f"rollout. It has choices for: {known or 'none'}."
+        f"rollout. {told_keys(known_keys(store))}"
     )
 
 

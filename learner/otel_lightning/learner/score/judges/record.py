@@ -62,10 +62,14 @@ def list_rollouts(store: StoreLike, selection: Selection) -> tuple[list[str], in
         )
     with_text = [row["rollout_id"] for row in chosen if row["has_text"]]
     if not with_text:
+        if not rows:
+            raise DataError(
+                "The store has no rollout, so there is nothing to judge. Send traces of model "
+                "calls to `lightning-ingest`, then run this again."
+            )
         raise DataError(
             f"None of {number_of(len(chosen), 'rollout')} in '{store}' has messages, so there is "
-            "nothing to "
-            "judge. Let the instrumentation record content."
+            "nothing to judge. Let the instrumentation record content."
         )
     return with_text[: selection.limit], len(chosen) - len(with_text)
 
