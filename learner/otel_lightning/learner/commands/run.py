@@ -253,11 +253,12 @@ def _tell_rewards(report: "Report", store: str) -> None:
         )
         click.echo(f"No rollout has a reward.{'' if report.problems else ways}")
         return
-    low, high = interval(report)
-    click.echo(
-        f"Mean reward {decimal(report.mean)}, 95 % interval {decimal(low)} to {decimal(high)} "
-        f"over tasks, of {number_of(len(report.rewards), 'graded rollout')}."
-    )
+    known = interval(report)
+    within = "all rewards are equal"
+    if known is not None:
+        within = f"95 % interval {decimal(known[0])} to {decimal(known[1])} over tasks"
+    graded = number_of(len(report.rewards), "graded rollout")
+    click.echo(f"Mean reward {decimal(report.mean)}, {within}, of {graded}.")
     if report.silent == report.planned:
         click.echo("To find out why no model call was recorded, give the same command with --dev.")
         return

@@ -119,15 +119,24 @@ def in_words(statuses: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {Counter(statuses)[status]}" for status, name in names.items())
 
 
-def interval(report: Report) -> tuple[float, float]:
-    """Return the 95 % bootstrap interval of the mean reward, over tasks.
+def interval(report: Report) -> tuple[float, float] | None:
+    """Return the 95 % interval of the mean reward, over tasks.
 
     Rollouts of one task are correlated, so tasks are resampled and not rollouts. This is the
-    bootstrap of `evaluate.intervals` without numpy, whose import costs as much as 40 rollouts.
+    bootstrap of `evaluate.intervals` without numpy, whose import costs as much as 40 rollouts. If
+    all rewards are 0, or all are 1, each sample would be equal: then it is the exact interval.
+
+    Returns:
+        The interval; None if all rewards are equal to another number, whose range nobody knows.
+
+    Source:
+        Clopper & Pearson, The use of confidence or fiducial limits (1934), for 0 or all of n.
     """
     if len(values := set(report.rewards.values())) == 1:
-        same = values.pop()  # in each sample
-        return same, same
+        same = values.pop()
+        tasks = len({report.tasks.get(rollout, rollout) for rollout in report.rewards})
+        other = TAIL ** (1 / tasks)
+        return {1.0: (other, 1.0), 0.0: (0.0, 1 - other)}.get(same)
     by_task: dict[str, list[float]] = {}
     for rollout, value in report.rewards.items():
         by_task.setdefault(report.tasks.get(rollout, rollout), []).append(value)
