@@ -82,6 +82,40 @@ def test_what_is_wrong_is_told_before_a_rule_is_applied(
     assert traces.ask("SELECT * FROM scores") == []
 
 
+def with_variants(flag_file: Path, weights: dict[str, int]) -> None:
+    document = json.loads(flag_file.read_text())
+    flag = document["flags"]["support-prompt"]
+    flag["variants"] = {arm: f"Be {arm}." for arm in weights}
+    flag["defaultVariant"] = next(iter(weights))
+    flag["targeting"]["fractional"] = [[arm, weight] for arm, weight in weights.items()]
+    flag_file.write_text(json.dumps(document))
+
+
+def test_rollouts_of_none_of_the_variants_in_the_file_teach_nothing(
+    traces: "Traces", flag_file: Path
+) -> None:
+    """The flag file of another agent, or all variants were renamed."""
+    log(traces, SUCCESS, rollouts=200)
+    with_variants(flag_file, {"short": 1, "long": 1, "brief": 0})
+    before = flag_file.read_text()
+    result = learn(traces, flag_file)
+    assert result.exit_code == 1
+    assert "is of a variant in" in result.stderr
+    assert "which has: short, long. The rollouts are of: brief, careful, friendly." in result.stderr
+    assert "or give the flag file that was served." in result.stderr
+    assert flag_file.read_text() == before
+    assert traces.ask("SELECT * FROM policies") == []
+
+
+def test_refusal_for_an_arm_without_rollouts_names_it(traces: "Traces", flag_file: Path) -> None:
+    log(traces, SUCCESS)
+    with_variants(flag_file, {"brief": 1, "friendly": 1, "careful": 1, "new": 1})
+    result = propose(traces, flag_file)
+    assert result.exit_code == 3
+    told = "(25.00% of it is of arm 'new', which has no rollout with a reward yet)"
+    assert told in result.stderr
+
+
 def served(path: Path) -> dict[str, int]:
     flag = json.loads(path.read_text())["flags"]["support-prompt"]
     return dict(flag["targeting"]["fractional"])

@@ -249,6 +249,8 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
     retired = flag_file.retired(document, request.key)
     arms = variants + sorted(known - set(variants))
     served = np.array([arm in variants and arm not in retired for arm in arms], dtype=bool)
+    may_serve = [arm for arm in variants if arm not in retired]
+    flag_file.check_logged(tried, may_serve, request.key, request.flags)
     if len(tried) == 1:
         raise DataError(
             f"Only arm '{min(tried)}' of flag '{request.key}' was tried, by "

@@ -146,7 +146,9 @@ def _plan(store: Store, request: Request) -> Plan:
         )
     name, rule = rules.chosen(store, request.window.reward)
     rollouts = read_rollouts(store, replace(request.window, reward=name))
-    _check_known(rollouts, flag_file.variants(document, key), request)
+    # Rollouts whose variants are all gone say nothing about a prompt of today.
+    logged = rollouts.rows["arm"].unique().to_list()
+    flag_file.check_logged(logged, flag_file.variants(document, key), key, request.flags)
     proposed = {arm: parent for arm, parent in candidates_of(document, key).items() if arm in live}
     losers = ruled_out(rollouts, proposed)
     left = {arm: share for arm, share in live.items() if arm not in losers}
@@ -176,17 +178,6 @@ def _plan(store: Store, request: Request) -> Plan:
         flags_text=seen.text,
         rule=str(rule) if rule else None,
     )
-
-
-def _check_known(rollouts: Rollouts, variants: Sequence[str], request: Request) -> None:
-    """Refuse rollouts whose variants are all gone: they say nothing about a prompt of today."""
-    logged = rollouts.rows["arm"].unique().sort().to_list()
-    if not set(logged) & set(variants):
-        raise DataError(
-            f"No rollout of flag '{request.window.key}' is of a variant in '{request.flags}', "
-            f"which has: {', '.join(variants)}. The rollouts are of: {', '.join(logged)}. Collect "
-            "rollouts of the present variants, or give the flag file that was served."
-        )
 
 
 def _tasks(

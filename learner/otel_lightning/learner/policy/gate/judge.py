@@ -110,7 +110,7 @@ def learn_and_judge(
     # The gate would say "may be chance", which sounds as if more data could help.
     if np.abs(probabilities - live).max() < SAME:
         verdict = _nothing_new(verdict)
-    return Judged(probabilities, verdict, rewards)
+    return Judged(probabilities, _naming_untried(verdict, rewarded, probabilities), rewards)
 
 
 def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and the settings
@@ -152,7 +152,26 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
         choices.tasks,
     )
     verdict = _verdict(compared, (rewarded, in_train), rewards, demands)
-    return Judged(new[known].mean(axis=0), verdict, rewards, policy)
+    shares = new[known].mean(axis=0)
+    return Judged(shares, _naming_untried(verdict, rewarded, shares), rewards, policy)
+
+
+def _naming_untried(verdict: Verdict, choices: Choices, shares: Floats) -> Verdict:
+    """Name the arms without rollouts in the refusal of weights that are too small for them."""
+    untried = [
+        f"{share:.2%} of it is of arm '{arm}', which has no rollout with a reward yet"
+        for arm, share, tried in zip(choices.arms, shares, choices.tried, strict=True)
+        if not tried and share > SAME
+    ]
+    if not untried:
+        return verdict
+    reasons = (
+        replace(one, text=f"{one.text} ({'; '.join(untried)})")
+        if one.cause is Cause.MEAN_WEIGHT
+        else one
+        for one in verdict.reasons
+    )
+    return replace(verdict, reasons=tuple(reasons))
 
 
 def _nothing_new(verdict: Verdict) -> Verdict:

@@ -3,7 +3,7 @@
 import copy
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,6 +102,26 @@ def parsed(path: Path, text: str, key: str) -> FlagFile:
 def variants(document: Mapping[str, Any], key: str) -> list[str]:
     """List the variants of a flag, in the order of the file."""
     return list(document["flags"][key].get("variants") or {})
+
+
+def check_logged(logged: Collection[str], served: Collection[str], key: str, path: Path) -> None:
+    """Refuse rollouts that are all of other variants than a flag may serve.
+
+    Args:
+        logged: Variants of the rollouts.
+        served: Variants that the flag file may serve.
+        key: The flag.
+        path: The flag file.
+
+    Raises:
+        DataError: If none of the variants was logged.
+    """
+    if not set(logged) & set(served):
+        raise DataError(
+            f"No rollout of flag '{key}' is of a variant in '{path}', which has: "
+            f"{', '.join(served)}. The rollouts are of: {', '.join(sorted(logged))}. Collect "
+            "rollouts of the present variants, or give the flag file that was served."
+        )
 
 
 def live_shares(
