@@ -134,8 +134,8 @@ def interval(report: Report) -> tuple[float, float] | None:
     """
     if len(values := set(report.rewards.values())) == 1:
         same = values.pop()
-        tasks = len({report.tasks.get(rollout, rollout) for rollout in report.rewards})
-        other = TAIL ** (1 / tasks)
+        count = len({report.tasks.get(rollout, rollout) for rollout in report.rewards})
+        other = TAIL ** (1 / count)
         return {1.0: (other, 1.0), 0.0: (0.0, 1 - other)}.get(same)
     by_task: dict[str, list[float]] = {}
     for rollout, value in report.rewards.items():

@@ -35,7 +35,7 @@ def examples() -> list[Example]:
     found = []
     for state in range(4):
         prompt = tuple(rng.integers(8, 16, 2 + state).tolist())
-        for number, advantage in enumerate((1.0, -0.5)):
+        for number, advantage in enumerate((1.0, -0.7 if state == 0 else -0.5)):
             length = 1 + (state + number) % 4
             completion = (*rng.integers(16, 40, length).tolist(), END)
             name = f"{state}.{number}"
@@ -116,12 +116,12 @@ class Trained:
             for good, bad in zip(told[::2], told[1::2], strict=True)
         ]
 
-    def labelled(self) -> list[Row]:
+    def labelled(self, threshold: float = 0.0) -> list[Row]:
         return [
             {
                 "prompt": self.text(e.prompt) + " ",
                 "completion": self.text(e.completion),
-                "label": e.advantage > 0,
+                "label": e.advantage > threshold,
             }
             for e in examples()
         ]
@@ -169,9 +169,10 @@ SAME: dict[str, Same] = {
         trained.ours(dpo, dpo.Settings(sft=0.0, normalize=True)),
         trained.theirs("DPO", trained.pairs(), {"beta": 0.1, "loss_type": ["sigmoid_norm"]}),
     ),
+    # With one bad row of eight the mismatched completions become likelier too: the KL term counts.
     "kto": lambda trained: (
-        trained.ours(kto, kto.Settings(beta=0.3, sft=0.0)),
-        trained.theirs("KTO", trained.labelled(), {"beta": 0.3}),
+        trained.ours(kto, kto.Settings(threshold=-0.6, beta=0.3, sft=0.0)),
+        trained.theirs("KTO", trained.labelled(-0.6), {"beta": 0.3, "undesirable_weight": 7.0}),
     ),
     "reward-model": lambda trained: (
         trained.ours(reward_model, reward_model.Settings()),
