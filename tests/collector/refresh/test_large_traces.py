@@ -44,7 +44,8 @@ OTHER_TRACE = (11, 12)
 CAPTURES = (
     "js_otel_openai/tool", "agentlightning/tool", "openinference_openai/tool", "mastra_0/tasks",
     "langsmith_wrapped/parallel", "logfire/stream_tool", "traceloop_anthropic/error_gather",
-    "claude_agent_sdk/session",
+    "claude_agent_sdk/session", "judgment/growing", "ms_agent_framework/handoff",
+    "logfire_openai_agents/failed",
 )  # fmt: skip
 
 

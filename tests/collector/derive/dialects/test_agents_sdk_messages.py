@@ -82,6 +82,12 @@ def test_a_response_of_logfire_that_failed_is_a_call_without_content() -> None:
     assert (call.request_model, call.content, call.output_messages) == ("m", "absent", None)
 
 
+def test_of_a_call_that_is_known_by_its_models_the_name_tells_an_embedding() -> None:
+    models = {"gen_ai.request.model": "m", "gen_ai.response.model": "m-1"}
+    calls = derive([span(models, id="a"), span(models, id="b", name="Embed texts")], []).llm_calls
+    assert [call.operation for call in calls] == ["chat", "embeddings"]
+
+
 def test_the_thought_of_autogen_is_the_text_beside_its_tool_calls() -> None:
     told = {
         "openinference.span.kind": "LLM",

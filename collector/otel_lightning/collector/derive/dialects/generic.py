@@ -80,7 +80,8 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     keys = _keys(tuple(span.attributes))
     kind = span.attributes.get(keys.kind, keys.kind).lower() if keys else ""
     if keys and kind in OPERATIONS:
-        return _read_call(span, keys, OPERATIONS[kind])
+        embeds = keys.output is None and "embed" in span.name.lower()
+        return _read_call(span, keys, "embeddings" if embeds else OPERATIONS[kind])
     if keys and kind == "tool":
         return _read_tool(span, keys)
     if keys and kind in RETRIEVALS:
