@@ -153,3 +153,9 @@ def test_what_the_early_package_for_openais_agents_spells_is_read(
     (output,) = only_call(keys).output_messages or ()
     asks = asked("c1", "sun", {})["parts"][0] | {"arguments_raw": "{}"}
     assert output["parts"] == (parts or [asks])
+
+
+def test_the_id_that_google_adk_does_not_know_is_none() -> None:
+    keys = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "sun"}
+    (tool,) = derive([span(keys | {"gen_ai.tool.call.id": "<not specified>"})], []).tool_calls
+    assert tool.tool_call_id is None

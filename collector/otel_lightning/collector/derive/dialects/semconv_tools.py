@@ -45,6 +45,10 @@ WRAPPERS = frozenset(("input_str", "tool_name", "args", "ArgumentsInJSON"))
 _ALONE = {"result": set(), "Response": {"Extra", "ToolOutput"}}
 """Keys of a result that is alone in an object, each with what else the object may hold: Eino's is
 the second."""
+UNSPECIFIED = "<not specified>"
+"""What Google ADK writes as the id of a tool call that failed."""
+ADK = "adk-"
+"""How the ids begin that Google ADK gives to the tool calls of Gemini."""
 MERGED_TOOLS = "(merged tools)"
 """Google ADK's name for a span that only sums up parallel tool executions."""
 
@@ -67,7 +71,7 @@ def read(span: Span) -> ToolCall | None:
     tool = span_rows.tool_call(
         span,
         name=name or span.name,
-        tool_call_id=plan.call_id(attributes) or message.get("tool_call_id"),
+        tool_call_id=_known(plan.call_id(attributes)) or message.get("tool_call_id"),
         arguments=_arguments(given),
         result=text_blocks.outcome(message.get("content", result)),
     )
@@ -76,6 +80,10 @@ def read(span: Span) -> ToolCall | None:
         tool.error_type = TOLD
     tool.error_type = tool.error_type or attributes.get(FAILED)
     return tool
+
+
+def _known(call_id: str | None) -> str | None:
+    return None if call_id == UNSPECIFIED else call_id
 
 
 class _Plan:
@@ -139,7 +147,9 @@ def read_as_gemini(call: LlmCall, memory: MessageMemory | None) -> None:
     """Give the tool calls and responses of a Gemini call the form that Gemini has them in.
 
     Ids of the form NAME_POSITION are dropped: packages make them up, and the id of a tool call and
-    that of its response may differ. A response is an object, which Traceloop writes as JSON text.
+    that of its response may differ. So are Google ADK's own ids, which it writes into streamed
+    answers only, with positions in the inputs after them. A response is an object, which Traceloop
+    writes as JSON text.
     """
     sent, answered = call.input_messages or [], call.output_messages or []
     names = {part.get("name") for said in (*sent, *answered) for part in said["parts"]}
@@ -153,8 +163,9 @@ def read_as_gemini(call: LlmCall, memory: MessageMemory | None) -> None:
 
 
 def _geminis_part(part: dict[str, Any], names: set[str | None]) -> dict[str, Any]:
-    name, _, place = str(part.get("id")).rpartition("_")
-    if place.isdecimal() and name in names:
+    call_id = str(part.get("id"))
+    name, _, place = call_id.rpartition("_")
+    if call_id.startswith(ADK) or (place.isdecimal() and name in names):
         part = part | {"id": None}
     told = part.get("response")
     value = json_text.parse(told) if isinstance(told, str) else None
