@@ -18,6 +18,7 @@ from otel_lightning.collector.process import machine
 from otel_lightning.collector.store import attribute_columns
 from otel_lightning.collector.store.caches import Cached, Caches
 from otel_lightning.collector.store.clients import read_only
+from otel_lightning.collector.store.clients.asked import ask
 from otel_lightning.collector.store.clients.gone_clients import ClientWatch
 from otel_lightning.collector.store.clients.page_reads import PageReads
 from otel_lightning.collector.store.clients.reader_limits import (
@@ -403,9 +404,9 @@ class Store:
             self.log.close_to_others()
 
     def _run(self, sql: str) -> duckdb.DuckDBPyConnection:
-        if self.server:
-            sql = f"FROM remote.query({quote_literal(sql)})"
-        return self._connection.execute(sql)
+        if self.server is None:
+            return self._connection.execute(sql)
+        return ask(self._connection, sql)
 
     @contextmanager
     def _registered(self, rows: pa.Table) -> Iterator[str]:

@@ -3,18 +3,22 @@
 import json
 import resource
 import shutil
+import threading
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import duckdb
 import pytest
 from support.otlp_client import send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli
+from support.running import Ingester, cli, join
 
 from otel_lightning.collector.store import Store, StoreError, open_store, write_server
 from otel_lightning.collector.store.clients.bounded import is_bounded
 from otel_lightning.collector.store.clients.reader_limits import ReaderLimits
+from otel_lightning.collector.store.errors import OutOfMemoryError
+from otel_lightning.collector.store.opening import attach
 from otel_lightning.collector.store.sql_text import quote_name
 
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
@@ -91,6 +95,52 @@ def test_too_many_rows_are_refused_and_as_many_as_allowed_are_not(reader: Store)
 def test_what_is_within_the_limits_is_answered_as_without(statement: str, path: Path) -> None:
     with open_store(path, read_only=True) as reader, open_store(path) as writer:
         assert reader.query(statement).to_pylist() == writer.query(statement).to_pylist()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Store, Path]]:
+    """A served store of this test alone."""
+    path = tmp_path / "traces.duckdb"
+    with open_store(path) as holder:
+        limits = ReaderLimits(seconds=60, rows=1000)
+        write_server(path, holder.serve("127.0.0.1:1", limits=limits))
+        yield holder, path
+
+
+def use_up_memory(holder: Store) -> None:
+    """Leave so little memory that DuckDB cannot even call what judges a statement."""
+    limit = 4_000_000
+    with suppress(StoreError):  # it is less than what is in use
+        while True:
+            holder.limit(limit)
+            limit = limit * 95 // 100
+
+
+def test_a_statement_that_could_not_be_judged_for_want_of_memory_is_asked_again(
+    served: tuple[Store, Path],
+) -> None:
+    holder, path = served
+    server = json.loads(path.with_name("traces.duckdb.server").read_text())
+    with (
+        open_store(path, read_only=True) as reader,
+        closing(attach(server["sql"], server["reader"])) as client,
+    ):
+        use_up_memory(holder)
+        with pytest.raises(duckdb.Error, match="Authorization failed"):
+            client.execute("FROM remote.query('SELECT 1 AS one')")
+        ended = threading.Timer(0.5, holder.limit, [512_000_000])
+        ended.start()
+        assert reader.query("SELECT 1 AS one")["one"].to_pylist() == [1]
+        join(ended)
+
+
+def test_a_statement_that_cannot_be_judged_says_why(served: tuple[Store, Path]) -> None:
+    holder, path = served
+    with open_store(path, read_only=True) as reader:
+        use_up_memory(holder)
+        with pytest.raises(OutOfMemoryError, match="larger --memory"):
+            reader.query("SELECT 1 AS one")
+        holder.limit(512_000_000)
 
 
 def test_what_explains_by_running_is_refused(reader: Store) -> None:
