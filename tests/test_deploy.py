@@ -9,7 +9,8 @@ from support.environment_page import uses
 
 from otel_lightning.collector.cli import main
 from otel_lightning.collector.receive.health import PATHS
-from otel_lightning.collector.serve.run import DRAIN_SECONDS, FAILED
+from otel_lightning.collector.serve.run import FAILED
+from otel_lightning.collector.serve.stop_signals import DRAIN_SECONDS
 
 ROOT = Path(__file__).parent.parent
 CONTAINER = (ROOT / "Containerfile").read_text()

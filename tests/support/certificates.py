@@ -17,11 +17,16 @@ class Authority:
         (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
         for name in ("first", "second", "client"):
             self._openssl(f"req -subj /CN={name} -keyout {name}.key -out {name}.csr")
-            finish(
-                "openssl", "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey",
-                "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names", "-out",
-                f"{name}.pem", cwd=folder, check=True,
-            )  # fmt: skip
+            self.sign(name, name, "-days", "2")
+
+    def sign(self, name: str, into: str, *options: str) -> None:
+        """Make a certificate for the key of another one."""
+        (self.folder / f"{into}.key").write_bytes((self.folder / f"{name}.key").read_bytes())
+        finish(
+            "openssl", "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey",
+            "ca.key", "-CAcreateserial", *options, "-extfile", "names", "-out",
+            f"{into}.pem", cwd=self.folder, check=True,
+        )  # fmt: skip
 
     def _openssl(self, options: str) -> None:
         key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"

@@ -1,4 +1,7 @@
-"""Small disks of their own: ext4 in a file, mounted through a loop device. Only root can mount."""
+"""Small disks of their own: ext4 or btrfs in a file, mounted through a loop device.
+
+Only root can mount them.
+"""
 
 import fcntl
 import os
@@ -28,6 +31,10 @@ class Disk:
         self._devices.append(device)
         finish("mount", device, self.folder, check=True)
 
+    def limit(self, size: str) -> None:
+        """Let this size be used, such as 20M, or none: beyond it writes fail with EDQUOT."""
+        finish("btrfs", "qgroup", "limit", size, self.folder, check=True)
+
     def unmount(self) -> None:
         """Unmount it, also while files there are open: who has them open keeps them."""
         finish("umount", "--lazy", self.folder, check=True)
@@ -43,6 +50,15 @@ class Disk:
             fcntl.ioctl(folder, SHUTDOWN, struct.pack("I", WITHOUT_LOG))
         finally:
             os.close(folder)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let each write wait until the block has ended, as on a disk that hangs."""
+        finish("fsfreeze", "--freeze", self.folder, check=True)
+        try:
+            yield
+        finally:
+            finish("fsfreeze", "--unfreeze", self.folder, check=True)
 
     def fill(self) -> Path:
         """Write until no byte is free; deleting the file that is returned makes room again."""
@@ -60,7 +76,9 @@ class Disk:
 
 
 @contextmanager
-def mounted(folder: Path, megabytes: int = 64, inodes: int | None = None) -> Iterator[Disk]:
+def mounted(
+    folder: Path, megabytes: int = 64, inodes: int | None = None, quota: str = ""
+) -> Iterator[Disk]:
     """Mount a new disk at a folder for the block; skip the test where that is not allowed."""
     folder.mkdir()
     image = folder.with_name(folder.name + ".img")
@@ -70,10 +88,14 @@ def mounted(folder: Path, megabytes: int = 64, inodes: int | None = None) -> Ite
     try:
         try:
             few = ["-N", str(inodes)] if inodes else []
-            finish("mkfs.ext4", "-q", *few, image, check=True)
+            made = ["mkfs.btrfs"] if quota else ["mkfs.ext4", *few]
+            finish(*made, "-q", image, check=True)
             disk.mount()
+            if quota:
+                finish("btrfs", "quota", "enable", folder, check=True)
+                disk.limit(quota)
         except (OSError, AssertionError) as error:
-            pytest.skip(f"no ext4 can be mounted here: {error}")
+            pytest.skip(f"such a disk cannot be mounted here: {error}")
         yield disk
     finally:
         disk.release()

@@ -2,9 +2,9 @@
 
 An alarm is raised when requests cannot be written to the spool, acknowledged ones cannot be stored
 or derived, or only too late, when parts of the process die again and again, when old traces cannot
-be deleted, or no checkpoint can be written. It is cleared when that works again. While it is
-raised, `/metrics` shows it, and `lightning-ingest check` names it and exits with 1. If it lasts,
-new requests are refused with 503, except for those in `HARMLESS`.
+be deleted, no checkpoint can be written, or the certificate expires. It is cleared when that is
+over. While it is raised, `/metrics` shows it, and `lightning-ingest check` names it and exits with
+1. If it lasts, new requests are refused with 503, except for those in `HARMLESS`.
 The log has one line when an alarm is raised and one when it is cleared.
 
 `check` runs in another process, and the store itself may be broken. So the alarms are also written
@@ -25,25 +25,29 @@ from otel_lightning.collector.files.atomic import PRIVATE, replaced
 logger = logging.getLogger(__name__)
 
 RECEIVING, RETAINING, CHECKPOINTING = "receiving", "retaining", "checkpointing"
-LAGGING, RESTARTING = "lagging", "restarting"
+CERTIFYING = "certifying"
+LAGGING, RESTARTING, RETRYING = "lagging", "restarting", "retrying"
 KINDS = {
     RECEIVING: "Requests cannot be written to the spool: senders are asked to send them again.",
     "storing": "What was acknowledged cannot be stored.",
     "deriving": "What was stored cannot be derived.",
-    "retrying": "Batches to derive are given up again and again, and their rows do not come.",
+    RETRYING: "Batches to derive are given up again and again, and their rows do not come.",
     LAGGING: "Rows are stored and derived later than --max-lag after their request.",
     RESTARTING: "Parts of the process die again and again, and are started again.",
     RETAINING: "Old traces cannot be deleted, so more is kept than --retain or --max-size allows.",
+    CERTIFYING: "The TLS certificate has expired or soon will: then clients refuse it.",
     CHECKPOINTING: "No checkpoint can be written, so DuckDB's log grows with all that is stored.",
 }
 """Every alarm by name, and its meaning. Add a line here to add an alarm."""
-HARMLESS = frozenset({LAGGING, RESTARTING, RETAINING, CHECKPOINTING})
+HARMLESS = frozenset({LAGGING, RESTARTING, RETAINING, CERTIFYING, CHECKPOINTING})
 """Alarms for which no request is refused: nothing that is sent is at risk. While rows lag, the
 spool refuses requests by a rule of its own, which leaves out what a former process left."""
-OF_THE_PROCESS = frozenset({RESTARTING, CHECKPOINTING})
+OF_THE_PROCESS = frozenset({RESTARTING, CERTIFYING, CHECKPOINTING})
 """Alarms that tell nothing about what is stored, so they are over when the process has stopped."""
 REFUSE_AFTER_SECONDS = 60.0
 """Duration of an alarm after which new requests are refused; by default."""
+WRITE_SECONDS, END_SECONDS = 1.0, 5.0
+"""Longest wait for the disk of the alarms' file: it may hang. The second is for an orderly stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class Alarms:
         self._steady = steady
         self._began: dict[str, float] = {}
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._raised: dict[str, Alarm] = {}
         self._has_warned = False  # that the file cannot be written
         if file:
@@ -89,10 +94,10 @@ class Alarms:
             since = former.since if former else self._clock()
             self._began.setdefault(name, self._steady())
             self._raised[name] = Alarm(name, reason, since)
-            if not former:
-                logger.error("Alarm '%s': %s (%s)", name, KINDS[name], reason)
-            if not former or former.reason != reason:
-                self._write()
+        if not former:
+            logger.error("Alarm '%s': %s (%s)", name, KINDS[name], reason)
+        if not former or former.reason != reason:
+            self._write()
 
     def clear(self, name: str) -> None:
         """Clear an alarm, if it is raised."""
@@ -103,15 +108,15 @@ class Alarms:
             if ended is None:  # another thread has just cleared it
                 return
             lasted = self._steady() - self._began.pop(name)
-            logger.warning("Alarm '%s' is over after %.0f seconds.", name, lasted)
-            self._write()
+        logger.warning("Alarm '%s' is over after %.0f seconds.", name, lasted)
+        self._write()
 
     def end(self) -> None:
         """Leave in the file, at an orderly stop, only the alarms that are true without us."""
         with self._lock:
             for name in OF_THE_PROCESS & self._raised.keys():
                 del self._raised[name], self._began[name]
-            self._write()
+        self._write(END_SECONDS)
 
     def is_raised(self, name: str) -> bool:
         """Return whether an alarm is raised."""
@@ -135,21 +140,35 @@ class Alarms:
                 return f"{KINDS[alarm.name]} For {lasted:.0f} seconds: {alarm.reason}"
         return None
 
-    def _write(self) -> None:
+    def _write(self, seconds: float = WRITE_SECONDS) -> None:
+        """Write the file; leave that to a thread if its disk takes longer than some seconds."""
         if self._file is None:
             return
+        thread = threading.Thread(target=self._write_file, name="alarms", daemon=True)
         try:
-            if self._raised:
-                with replaced(self._file, PRIVATE) as temporary:
-                    temporary.write_text(json.dumps([asdict(one) for one in self._raised.values()]))
-            else:
-                self._file.unlink(missing_ok=True)
-        except OSError as error:  # such as a full disk; /metrics and refusals show the alarm too
-            if not self._has_warned:
-                logger.warning("The alarms cannot be written to '%s': %s", self._file, error)
-            self._has_warned = True
+            thread.start()
+        except RuntimeError:  # the system has no room for a thread
+            self._write_file()
         else:
-            self._has_warned = False
+            thread.join(seconds)
+
+    def _write_file(self) -> None:
+        assert self._file  # noqa: S101 - the caller asked
+        with self._writing:  # after the one before, so that the file ends as it is now
+            with self._lock:
+                raised = [asdict(one) for one in self._raised.values()]
+            try:
+                if raised:
+                    with replaced(self._file, PRIVATE) as temporary:
+                        temporary.write_text(json.dumps(raised))
+                else:
+                    self._file.unlink(missing_ok=True)
+            except OSError as error:  # such as a full disk; /metrics and refusals show the alarm
+                if not self._has_warned:
+                    logger.warning("The alarms cannot be written to '%s': %s", self._file, error)
+                self._has_warned = True
+            else:
+                self._has_warned = False
 
 
 def alarms_file(store_path: Path) -> Path:

@@ -11,6 +11,7 @@ from support.running import eventually
 
 from otel_lightning.collector.alarms import Alarms, alarms_file
 from otel_lightning.collector.check.counts import check
+from otel_lightning.collector.last_run import Run
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.lag import Lag
 from otel_lightning.collector.load.loader import Loader
@@ -256,7 +257,7 @@ def test_a_lag_is_noticed_while_the_loader_is_busy(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
         loader = Loader(store.cursor(), spool, LoaderSettings(max_lag_seconds=1e-6), alarms)
         spool.append("traces", REQUEST, rows=1).result(timeout=10)
-        supervisor = Supervisor(loader, spool, (), alarms)
+        supervisor = Supervisor(loader, spool, (), alarms, Run(tmp_path / "t.duckdb"))
         supervisor._looked_at -= 10
         supervisor.look()  # the loader, which is not started, never looks
         assert names(alarms) == ["lagging"]

@@ -1,6 +1,7 @@
 """Probes hear whether the process lives and takes requests, without a token."""
 
 import http.client
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +50,9 @@ def test_it_is_ready_only_while_it_takes_requests(starter: Starter, tmp_path: Pa
     status, text = ask(ingester.http, "/readyz")
     assert (status, ask(ingester.http, "/healthz")[0]) == (503, 200)
     assert "cannot be stored" in text
+    assert "Catalog Error" in text
+    assert "spans" not in text
+    assert len(text.splitlines()) == 1
     assert str(tmp_path) not in text
     assert send(ingester.http, trace_request("refused").SerializeToString()).status == 503
 
@@ -66,3 +70,42 @@ def test_a_full_spool_is_not_ready(tmp_path: Path) -> None:
         assert health(receiver, "/healthz").status == 200
     finally:
         spool.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "told"),
+    [
+        (
+            "receiving",
+            "the spool cannot use '/srv/No space/0000000001.spool' (No space left on device).",
+            "No space left on device",
+        ),
+        (
+            "storing",
+            'StoreError: Constraint Error: Duplicate key "id: Ada Lovelace" violates it',
+            "Constraint Error",
+        ),
+        ("storing", "StoreError: The file '/srv/t' was deleted or replaced", "was deleted or"),
+        (
+            "deriving",
+            "The worker 7 ended with status -9: it was killed, perhaps because memory ran out",
+            "ended with status -9: it was killed, perhaps because memory ran out",
+        ),
+        ("deriving", "KeyError: 'Ada Lovelace'", "see the log"),
+        ("retrying", "the same traces were given up 25 times or more", "given up 25 times"),
+    ],
+)
+def test_whoever_has_no_token_hears_the_reason_without_names(
+    name: str, reason: str, told: str, tmp_path: Path
+) -> None:
+    alarms = Alarms(refuse_after=0)
+    alarms.sound(name, reason)
+    spool = Spool(tmp_path)
+    try:
+        answer = health(Receiver(spool, AccessGuard(), dict, alarms=alarms), "/readyz")
+    finally:
+        spool.close()
+    assert answer.status == 503
+    assert told in answer.text
+    assert len(answer.text.splitlines()) == 1
+    assert not re.search("Ada|srv|[0-9]{10}|worker 7", answer.text)

@@ -5,10 +5,12 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from support.disks import Disk, mounted
@@ -18,6 +20,7 @@ from support.running import background, cli, eventually, finish, running, writte
 
 NOBODY = 65_534
 STORING, RECEIVING = 'lightning_alarm{alarm="storing"}', 'lightning_alarm{alarm="receiving"}'
+LAGGING = 'lightning_alarm{alarm="lagging"}'
 
 
 @contextmanager
@@ -55,7 +58,7 @@ def disks(tmp_path: Path) -> Iterator[Callable[..., Disk]]:
     """Mount disks for a test."""
     with ExitStack() as stack:
 
-        def mount(name: str, **options: int) -> Disk:
+        def mount(name: str, **options: Any) -> Disk:
             return stack.enter_context(mounted(tmp_path / name, **options))
 
         yield mount
@@ -90,6 +93,54 @@ def test_a_disk_that_stops_is_told_and_nothing_is_lost_when_it_is_back(
         assert status(ingester.http, "after") == 200
         eventually(lambda: names(store) == {"before", "after"})
         assert metric(ingester.http, STORING) == metric(ingester.http, RECEIVING) == 0
+
+
+def test_a_disk_that_hangs_is_told_and_receiving_resumes_when_it_answers(
+    disks: Callable[..., Disk], tmp_path: Path
+) -> None:
+    disk, log = disks("disk"), tmp_path / "log"
+    store = disk.folder / "t.duckdb"
+    with logged(store, log) as (process, http):
+        assert status(http, "before") == 200
+        eventually(lambda: names(store) == {"before"})
+        with ThreadPoolExecutor(1) as threads, disk.frozen():
+            waiting = threads.submit(status, http, "waits")
+            eventually(lambda: metric(http, RECEIVING) == 1)
+            assert status(http, "refused") == 503
+            assert send(http, path="/healthz", method="GET").status == 200
+            ready = send(http, path="/readyz", method="GET")
+            assert (ready.status, b"has not ended a write" in ready.body) == (503, True)
+            told = check(store)
+            assert "alarm receiving" in told
+            assert "does not answer" in told
+            assert waiting.result(60) == 503
+        eventually(lambda: metric(http, RECEIVING) == metric(http, STORING) == 0)
+        eventually(lambda: status(http, "after") == 200)  # what waited has to be stored first
+        eventually(lambda: {"before", "after"} <= names(store))
+        assert process.poll() is None
+    assert log.read_text().count("Alarm 'receiving': ") == 1
+
+
+def test_a_disk_of_the_store_that_hangs_stops_no_receiving(
+    disks: Callable[..., Disk], tmp_path: Path
+) -> None:
+    disk, log = disks("disk"), tmp_path / "log"
+    store, spool = disk.folder / "t.duckdb", tmp_path / "spool"
+    spool.mkdir()
+    store.with_name("t.duckdb.spool").symlink_to(spool)
+    with logged(store, log, "--max-lag", "3s") as (process, http):
+        assert status(http, "before") == 200
+        eventually(lambda: names(store) == {"before"})
+        with disk.frozen():
+            assert status(http, "waits") == 200
+            eventually(lambda: metric(http, LAGGING) == 1)
+            assert status(http, "refused") == 503  # after --max-lag
+            assert "does not answer" in check(store)
+        eventually(lambda: metric(http, LAGGING) == 0)
+        eventually(lambda: status(http, "after") == 200)
+        eventually(lambda: {"before", "waits", "after"} <= names(store))
+        assert process.poll() is None
+    assert log.read_text().count("Alarm 'lagging': ") == 1
 
 
 def test_a_disk_of_the_store_alone_that_stops_leaves_what_is_acknowledged_on_the_spool(
@@ -172,6 +223,29 @@ def test_a_folder_that_its_user_may_no_longer_write_is_told_and_waited_for(
         assert process.poll() is None  # it would end at once again
         folder_of_a_user.chmod(0o700)
         assert process.wait(60) == 1
+
+
+def test_a_quota_that_is_used_up_is_told_and_passes_without_loss(
+    disks: Callable[..., Disk], tmp_path: Path
+) -> None:
+    disk = disks("disk", megabytes=256, quota="40M")
+    store = disk.folder / "t.duckdb"
+    with logged(store, tmp_path / "log") as (process, http):
+        sent = 0
+        while (last := send(http, large_request())).status == 200:
+            assert sent < 20, "the quota is not enforced"
+            sent += 1
+        assert "Disk quota exceeded" in last.reason()
+        ready = send(http, path="/readyz", method="GET")
+        assert (ready.status, b"(Disk quota exceeded" in ready.body) == (503, True)
+        assert "(Disk quota exceeded). Make room on its disk." in check(store)
+        disk.limit("none")
+        eventually(lambda: process.poll() == 1 or status(http, "after") == 200)
+        process.terminate()
+        assert process.wait(60) in (0, 1)  # 1 if a checkpoint had failed: a restart is needed
+    store.with_name("t.duckdb.server").unlink(missing_ok=True)
+    with running(store):
+        eventually(lambda: column(store, "SELECT count(*) FROM spans")[0] >= 100 * sent)
 
 
 def large_request() -> bytes:

@@ -1,17 +1,25 @@
-"""An ingester goes on when its standard streams are closed or full, and when a log is rotated."""
+"""An ingester goes on when its standard streams are closed, full or not read."""
 
+import fcntl
 import json
 import os
 import pty
+import re
 import signal
+import socket
 import sys
+import tty
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
 from support.running import Ingester, background, eventually, written_by
+
+from otel_lightning.collector.serve.logs import KEPT_BYTES
+from otel_lightning.collector.store import StoreError, open_store
 
 COMMAND = (sys.executable, "-m", "otel_lightning.collector", "serve", "--refuse-after", "1s")
 ADDRESSES = ("--http", "127.0.0.1:0", "--grpc", "none", "--store")
@@ -62,6 +70,95 @@ def test_a_log_that_cannot_be_written_stops_nothing(
         stores(http, store, "two")
         process.terminate()
         assert process.wait(60) == 0
+
+
+def full_pipe() -> tuple[int, int]:
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    return read, write
+
+
+def full_socket() -> tuple[int, int]:
+    ours, its = socket.socketpair()
+    return ours.detach(), its.detach()
+
+
+def full_terminal() -> tuple[int, int]:
+    ours, its = pty.openpty()
+    tty.setraw(its)
+    return ours, its
+
+
+def fill(stream: int) -> None:
+    """Write until it takes no more; then let writes to it wait again, if they did before."""
+    waits = os.get_blocking(stream)
+    os.set_blocking(stream, False)
+    with suppress(BlockingIOError):
+        while os.write(stream, b"." * 64):
+            pass
+    with suppress(BlockingIOError):
+        while os.write(stream, b"."):
+            pass
+    os.set_blocking(stream, waits)
+
+
+def read_now(stream: int) -> str:
+    """Read what is there."""
+    os.set_blocking(stream, False)
+    parts: list[bytes] = []
+    with suppress(BlockingIOError):
+        while part := os.read(stream, 65_536):
+            parts.append(part)
+    return b"".join(parts).decode()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("made", [full_pipe, full_socket, full_terminal])
+def test_a_log_that_nobody_reads_stops_nothing_and_its_lines_come_when_it_is_read(
+    made: Callable[[], tuple[int, int]], form: str, tmp_path: Path
+) -> None:
+    store, (ours, its) = tmp_path / "t.duckdb", made()
+    fill(its)
+    command = (*COMMAND, "--log-format", form, *ADDRESSES, store)
+    with background(*command, stdout=its, stderr=its) as process:
+        http = json.loads(written_by(process, tmp_path / "t.duckdb.server"))["http"]
+        stores(http, store, "one")
+        assert send(http, path="/v1/trace").status == 404  # is logged
+        stores(http, store, "two")
+        said: list[str] = []
+        eventually(lambda: said.append(read_now(ours)) or "there is no path" in "".join(said))  # type: ignore[func-returns-value]
+        assert metric(http, "lightning_dropped_log_lines") == 0
+        fill(its)
+        process.terminate()
+        assert process.wait(60) == 0
+    os.close(ours)
+    os.close(its)
+
+
+def test_lines_that_nobody_reads_are_dropped_and_counted(tmp_path: Path) -> None:
+    store, (ours, its) = tmp_path / "t.duckdb", full_pipe()
+    fill(its)
+    with background(*COMMAND, *ADDRESSES, store, stderr=its) as process:
+        http = json.loads(written_by(process, tmp_path / "t.duckdb.server"))["http"]
+        with open_store(store, read_only=True) as reader:
+            for _ in range(KEPT_BYTES // 50):  # each of them logs a line that is longer
+                with suppress(StoreError):
+                    reader.execute("INSERT INTO spans BY NAME SELECT 'x' AS trace_id")
+                if metric(http, "lightning_dropped_log_lines") >= 3:
+                    break
+        stores(http, store, "one")
+        dropped = metric(http, "lightning_dropped_log_lines")
+        assert dropped >= 3
+        said: list[str] = []
+        eventually(lambda: said.append(read_now(ours)) or "were dropped here" in "".join(said))  # type: ignore[func-returns-value]
+        lines = "".join(said).lstrip(".").splitlines()
+        (number,) = re.findall(r"(\d+) lines of this log were dropped here", lines[-1])
+        assert int(number) == dropped
+        assert all(re.match(r"\d{4}-\d\d-\d\dT", line) for line in lines)
+        process.terminate()
+        assert process.wait(60) == 0
+    os.close(ours)
+    os.close(its)
 
 
 def test_sighup_without_certificates_does_not_end_a_service(ingester: Ingester) -> None:

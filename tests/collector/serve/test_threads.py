@@ -12,9 +12,10 @@ import grpc._server
 import pytest
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
-from support.running import LIMIT_S, background, cli, eventually, finish, written_by
+from support.running import LIMIT_S, Ingester, background, cli, eventually, finish, written_by
 
 from otel_lightning.collector.alarms import Alarms
+from otel_lightning.collector.last_run import Run
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.serve.run import start_grpc
 from otel_lightning.collector.serve.supervision import (
@@ -99,6 +100,17 @@ def test_a_process_whose_server_file_cannot_be_deleted_ends(tmp_path: Path) -> N
     assert column(store, "SELECT name FROM spans") == ["one"]
 
 
+def test_a_server_file_that_somebody_deletes_is_put_back(ingester: Ingester) -> None:
+    file = ingester.store.with_name("traces.duckdb.server")
+    before = file.read_text()
+    file.unlink()
+    eventually(file.exists)
+    assert file.read_text() == before
+    assert column(ingester.store, "SELECT 1") == [1]
+    assert ingester.stop() == 0
+    assert not file.exists()
+
+
 def test_a_grpc_server_that_takes_no_more_requests_ends_the_process(tmp_path: Path) -> None:
     """Its thread starts others. If the system has no room for one, it dies, and nobody answers."""
     store, log, told = tmp_path / "t", tmp_path / "log", tmp_path / "told"
@@ -166,7 +178,7 @@ def test_a_spool_that_cannot_be_read_does_not_end_the_process(tmp_path: Path) ->
         segment.mkdir()
         with pytest.raises(IsADirectoryError):
             spool.oldest_ns(loader.position)
-        supervisor = Supervisor(loader, spool, (), Alarms())
+        supervisor = Supervisor(loader, spool, (), Alarms(), Run(tmp_path / "t.duckdb"))
         supervisor._looked_at -= 2 * LAG_SECONDS
         supervisor.look()
 
@@ -193,7 +205,7 @@ def test_workers_that_die_again_and_again_are_an_alarm_that_refuses_nothing(tmp_
         closing(Spool(tmp_path / "t.duckdb.spool")) as spool,
     ):
         loader = Loader(store.cursor(), spool, alarms=alarms)
-        supervisor = Supervisor(loader, spool, (), alarms)
+        supervisor = Supervisor(loader, spool, (), alarms, Run(tmp_path / "t.duckdb"))
         for restarts in range(MANY):
             loader._refresher.restarts = restarts
             supervisor.look()

@@ -8,12 +8,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from otel_lightning.collector.alarms import KINDS, LAGGING, Alarm, read_alarms
+from otel_lightning.collector.files.disk_check import write_error_in_time
 from otel_lightning.collector.ingester_client.http import metrics_of
+from otel_lightning.collector.last_run import former_end, is_running, unasked_end
 from otel_lightning.collector.load.position import oldest_waiting, waiting
 from otel_lightning.collector.maintain.unfinished import Unfinished
-from otel_lightning.collector.receive.metrics import ids_to_read, raised_alarms, wrong_ports
+from otel_lightning.collector.receive.metrics import (
+    ids_to_read,
+    raised_alarms,
+    requests_read_again,
+    wrong_ports,
+)
 from otel_lightning.collector.refresh.refresh import find_stale
-from otel_lightning.collector.spool.faults import fault, folder_fault, store_fault
+from otel_lightning.collector.spool.faults import HANGS, fault, folder_fault, store_fault
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.store import Server, Store, StoreError, read_server, statement
 from otel_lightning.collector.terminal.quantities import number_of
@@ -60,15 +67,31 @@ def check_unopened(path: Path, error: StoreError) -> list[Finding]:
     ]
 
 
+def check_disks(path: Path) -> list[Finding]:
+    """Report disks that take no writes.
+
+    Raises:
+        StoreError: If one hangs: then the process that serves the store answers no statement.
+    """
+    faults = {
+        "disk": store_fault(path, write_error_in_time),
+        "spool": folder_fault(spool_folder(path), write_error_in_time),
+    }
+    for told in faults.values():
+        if told and HANGS in told:
+            raise StoreError(f"{told} So nothing was counted.")
+    return [Finding(name, told, well=False) for name, told in faults.items() if told]
+
+
 def _faults(path: Path, alarms: list[Alarm], server: Server | None) -> Iterator[Finding]:
-    """Report disks that take no writes, and alarms of the running process or of the last one."""
-    if told := store_fault(path):
-        yield Finding("disk", told, well=False)
-    if told := folder_fault(spool_folder(path)):
-        yield Finding("spool", told, well=False)
+    """Report alarms of the running process or of the last one, and how that ended."""
     yield from map(_alarm, alarms)
     if server:
+        if former := former_end(path):
+            yield Finding("last process", f"{former.told}; it was started again")
         yield from _running(server, {alarm.name for alarm in alarms})
+    elif (end := unasked_end(path)) and not is_running(path):
+        yield Finding("last process", f"{end.told}; start it again", well=False)
 
 
 def _running(server: Server, told: set[str]) -> Iterator[Finding]:
@@ -87,6 +110,8 @@ def _running(server: Server, told: set[str]) -> Iterator[Finding]:
         return
     for name in sorted(raised_alarms(text) - told):
         yield Finding(f"alarm {name}", KINDS.get(name, "see its log"), well=False)
+    if requests := requests_read_again(text):
+        yield Finding("read again", f"{number_of(requests, 'request')} of the last process")
     if rows := ids_to_read(text):
         said = f"of {number_of(rows, 'row')} are left, as after a crash; storing waits for them"
         yield Finding("ids to read", said)

@@ -17,13 +17,15 @@ from otel_lightning.collector.terminal.command_line import expected_errors
 def check(store: Path, *, deep: bool, sample: int | None) -> None:
     """Count the stored rows and check the store; exit code 1 if there is a fault."""
     from otel_lightning.collector.check.counts import check as find
-    from otel_lightning.collector.check.counts import check_unopened
+    from otel_lightning.collector.check.counts import check_disks, check_unopened
     from otel_lightning.collector.check.deep import check_deep
     from otel_lightning.collector.store import StoreError, open_store
     from otel_lightning.collector.store.print_rows import printable
 
     with expected_errors():
+        disks = []
         try:
+            disks = check_disks(store)
             with open_store(store, read_only=True) as opened:
                 findings = find(opened, store)
                 if deep:
@@ -32,6 +34,7 @@ def check(store: Path, *, deep: bool, sample: int | None) -> None:
             if not store.exists():
                 raise
             findings = check_unopened(store, error)
+    findings += disks
     for finding in findings:
         mark = "" if finding.well else click.style("  <- look here", fg="red")
         click.echo(f"{finding.name:>22}  {printable(finding.value)}{mark}")

@@ -85,7 +85,7 @@ def serve(store: Path, log_format: Literal["text", "json"], **options: Any) -> N
     http/json to port 4318.
     """
     from otel_lightning.collector.process.light_imports import leave_out_unused
-    from otel_lightning.collector.process.standard_streams import drop_unwritten
+    from otel_lightning.collector.process.standard_streams import drop_unwritten, never_wait
 
     # Before anything that loads Arrow.
     leave_out_unused()
@@ -100,10 +100,11 @@ def serve(store: Path, log_format: Literal["text", "json"], **options: Any) -> N
         chosen = settings(store, options)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    never_wait()
     log_to_stderr(log_format)
     try:
         with expected_errors():
-            receive(chosen, say=say_with(log_format, click.echo))
+            receive(chosen, say=say_with(log_format))
     except click.ClickException as error:
         if log_format == "text":
             raise

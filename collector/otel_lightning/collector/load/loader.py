@@ -18,9 +18,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from otel_lightning.collector.alarms import CHECKPOINTING, RETAINING, Alarms
+from otel_lightning.collector.alarms import CHECKPOINTING, RETAINING, RETRYING, Alarms
 from otel_lightning.collector.files.overwrite import overwrite
 from otel_lightning.collector.load.batches import Request, load, move_to, resume
+from otel_lightning.collector.load.former_requests import FormerRequests
 from otel_lightning.collector.load.lag import Lag
 from otel_lightning.collector.load.retention import forget, newest_received
 from otel_lightning.collector.load.settings import LoaderSettings
@@ -99,6 +100,7 @@ class Loader(threading.Thread):
         self._batch_size = BatchSize(settings.spans_at_once)
         self.position = resume(store, spool)
         spool.forget(self.position)  # what a former process stored is no backlog
+        self.former_requests = FormerRequests(self.position, spool.end)
         if spool.backlog():
             spool.arrived.set()
         self.lag = Lag(spool, settings, self._alarms)
@@ -206,8 +208,14 @@ class Loader(threading.Thread):
         finally:
             self._retains = True
 
-    def derive_all(self) -> None:
-        """Derive all that is stale. Call it in the loader's thread only, as `empty_spool`."""
+    def derive_all(self, *, tries_deadly: bool = False) -> None:
+        """Derive all that is stale. Call it in the loader's thread only, as `empty_spool`.
+
+        Args:
+            tries_deadly: Whether to derive also traces on which workers died; another one may.
+        """
+        if tries_deadly:
+            self._refresher.deadly.try_now()
         step, spans = self._refresher.step, self._batch_size.spans
         while step(spans, paced=False).is_busy or self._refresher.wait():
             pass
@@ -275,10 +283,10 @@ class Loader(threading.Thread):
         Giving up is no error, so without this alarm only a growing lag would show it.
         """
         if self.derive_retries < MOST_RETRIES:
-            self._alarms.clear("retrying")
+            self._alarms.clear(RETRYING)
             return
         reason = f"the same traces were given up {MOST_RETRIES} times or more"
-        self._alarms.sound("retrying", reason)
+        self._alarms.sound(RETRYING, reason)
 
     def _derive_watched(self) -> bool:
         """Derive some rows; after an error storing continues, and deriving is retried later."""
@@ -393,6 +401,7 @@ class Loader(threading.Thread):
         began = time.monotonic()
         count = _filling(ahead)
         end, size = ahead[count - 1].end, _size(ahead[:count])
+        former = self.former_requests.count(ahead[:count])
         requests = map(_request, ahead[:count])
         del ahead[:count]  # so that each record's memory is freed once it is decoded
         dead_letters = self._spool.folder / SET_ASIDE
@@ -405,6 +414,7 @@ class Loader(threading.Thread):
             dead_letters=dead_letters,
             derives=self._settings.derive,
         )
+        self.former_requests.note_stored(former, end)
         self.position, self._ahead = end, ahead
         self._unwritten += size
         if self._unwritten >= CHECKPOINT_BYTES:

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from otel_lightning.collector.derive.batches.to_arrow import PER_TRACE
 from otel_lightning.collector.files.overwrite import erase_file, overwrite
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.load.position import spool_position
@@ -182,6 +183,16 @@ def erase_rows(store: Store, path: Path, selection: Selection) -> Erased:
             Unfinished(names, [str(file) for file in _judge_caches(store, path)]).keep(path)
     forget_kept(store)
     return Erased(counts[0], counts[1], gone)
+
+
+def delete_underived(store: Store) -> None:
+    """Delete the derived rows of traces that should have been derived without an erased one.
+
+    They may have texts of it. Traces on which workers died stay stale, and are derived later.
+    """
+    with store.transaction():
+        for table in PER_TRACE:
+            store.execute(statement(__package__, "delete_underived", table=Sql(table)))
 
 
 def _rows(store: Store) -> int:

@@ -27,11 +27,13 @@ from otel_lightning.collector.maintain.copy_while_stored import (
 from otel_lightning.collector.maintain.erase import (
     Erased,
     Selection,
+    delete_underived,
     erase,
     erase_rows,
 )
 from otel_lightning.collector.maintain.unfinished import Unfinished
 from otel_lightning.collector.refresh.recent_traces import RecentTraces, recent_traces
+from otel_lightning.collector.refresh.worker import WorkerDiedError, WorkerError
 from otel_lightning.collector.store import (
     BrokenStoreError,
     Store,
@@ -43,6 +45,7 @@ from otel_lightning.collector.store import (
 from otel_lightning.collector.store.clients.read_only import FUNCTIONS
 from otel_lightning.collector.store.files.held_file import held, release
 from otel_lightning.collector.store.files.replacement import ServedFile
+from otel_lightning.collector.terminal.quantities import number_of
 
 FORGET = "lightning_forget"
 """The SQL function that makes the process that serves a store begin to erase traces."""
@@ -180,12 +183,42 @@ def _delete_rows(loader: Loader, store: Store, file: ServedFile, selection: Sele
     """Delete the rows, and derive again what was tied to them. Call it in the loader's thread."""
     loader.empty_spool()
     loader.derive_all()
+    if selection.rollouts or selection.conversations:
+        _derive_the_rest(loader, store)
     with _log_overwritten(file.path):
         store.await_checkpoint()
         loader.seen_ids.may_be_kept = False
         erased = erase_rows(store, file.path, selection)
         loader.derive_all()
+        if _stale_traces(store):
+            delete_underived(store)
     return erased
+
+
+def _derive_the_rest(loader: Loader, store: Store) -> None:
+    """Derive traces on which workers died: only derived rows tell the rollout of most traces.
+
+    Raises:
+        StoreError: If they cannot be derived, so that some of the selected traces are not known.
+    """
+    if not _stale_traces(store):
+        return
+    why = "it was tried without success"
+    try:
+        loader.derive_all(tries_deadly=True)
+    except (WorkerDiedError, WorkerError) as error:
+        why = str(error)
+    if stale := _stale_traces(store):
+        raise StoreError(
+            f"Nothing was erased. {number_of(len(stale), 'trace')}, such as {stale[0]}, cannot be "
+            f"derived at present ({why}), so lightning-ingest does not know their rollouts and "
+            "conversations. Try again when `lightning-ingest check` names no alarm 'deriving', "
+            "or say which traces to forget: --trace or --where."
+        )
+
+
+def _stale_traces(store: Store) -> list[str]:
+    return store.column("SELECT DISTINCT id FROM stale WHERE kind = 'trace' ORDER BY id")
 
 
 def _rewrite(loader: Loader, file: ServedFile, recent: RecentTraces) -> None:
@@ -208,7 +241,7 @@ def _rewrite(loader: Loader, file: ServedFile, recent: RecentTraces) -> None:
 def _take_over(store: Store, file: ServedFile, partial: Path, recent: RecentTraces) -> None:
     """Copy the last changes, and let the new file take the old one's place."""
     # What is stale was stored, and perhaps derived in part, since the rows were copied.
-    stale = store.column("SELECT DISTINCT id FROM stale WHERE kind = 'trace'")
+    stale = _stale_traces(store)
     with file.beside(partial) as copy:
         copy_changed(copy, file.name, recent.take_replaced() | set(stale))
         copy_rest(copy, file.name)

@@ -1,12 +1,15 @@
-"""Standard input, output and error: a process must go on when one is closed or its disk is full.
+"""Standard input, output and error: a process must go on when one is closed, full or not read.
 
-A supervisor may close them, the program that reads the log may end, and the log's disk may be full.
+A supervisor may close them, the program that reads the log may end or stop reading, and the log's
+disk may be full.
 """
 
 import os
+import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 
 def open_missing() -> None:
@@ -21,6 +24,33 @@ def open_missing() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets this descriptor: all lower ones are open
             os.set_inheritable(descriptor, True)  # noqa: FBT003  it has no name
+
+
+def never_wait() -> None:
+    """Let no write to standard output and error wait for a reader, such as that of a full pipe.
+
+    The system refuses what does not fit, also from libraries and from processes that we start. A
+    pipe or terminal is opened anew for that, because other programs share the one that we
+    inherited. Where that is not allowed (and on macOS), it stays as it is.
+    """
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        if stream is not None and _descriptor(stream) != descriptor:  # a test replaced it
+            continue
+        if stat.S_ISSOCK(os.fstat(descriptor).st_mode):  # of journald: it is ours alone
+            os.set_blocking(descriptor, False)
+        elif stat.S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor):
+            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
+            with suppress(OSError):
+                opened = os.open(f"/proc/self/fd/{descriptor}", flags)
+                os.dup2(opened, descriptor)
+                os.close(opened)
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    try:
+        return stream.fileno()
+    except OSError:
+        return None
 
 
 def drop_unwritten() -> None:

@@ -25,12 +25,16 @@ GAUGES = {
     "thread_failures": "Errors in background threads, which went on, since the start.",
     "derive_retries": "How often the same traces were given up since they were derived last.",
     "ids_to_read": "Stored rows whose ids are still read after a start; nothing is stored before.",
+    "former_end_seconds": "Unix time at which the process before ended, if not asked to; else 0.",
+    "requests_read_again": "Requests of former processes that were stored since the start.",
+    "dropped_log_lines": "Log lines that were dropped since the start: they could not be written.",
     "repeated_ids": "Spans not stored since the start, because other spans have their ids.",
 }
 
 WRONG_PORT = r'(?m)^lightning_wrong_port_total\{port="(\w+)"\} (\d+)$'
 ALARM = r'(?m)^lightning_alarm\{alarm="(\w+)"\} 1$'
 IDS_TO_READ = r"(?m)^lightning_ids_to_read (\d+)$"
+READ_AGAIN = r"(?m)^lightning_requests_read_again (\d+)$"
 REQUESTS = r"(?m)^lightning_requests_total\{.*\} (\d+)$"
 """Lines of `/metrics`."""
 
@@ -110,6 +114,11 @@ def raised_alarms(text: str) -> set[str]:
 def ids_to_read(text: str) -> int:
     """Read from `/metrics` of how many stored rows the ids are still read."""
     return sum(int(n) for n in re.findall(IDS_TO_READ, text))
+
+
+def requests_read_again(text: str) -> int:
+    """Read from `/metrics` how many requests of former processes were stored since the start."""
+    return sum(int(n) for n in re.findall(READ_AGAIN, text))
 
 
 def request_count(text: str) -> int:

@@ -1,8 +1,23 @@
 """TLS certificates: read at start, and again on SIGHUP."""
 
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
+
+NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
+"""OpenSSL's `X509_V_FLAG_NO_CHECK_TIME`, for which Python has no name."""
+STEPS = 10
+"""A handshake takes fewer steps of each side."""
+
+
+class Validity(NamedTuple):
+    """The time in which a certificate is valid, in Unix seconds."""
+
+    of: str
+    begin: float
+    end: float
 
 
 @dataclass(frozen=True)
@@ -30,6 +45,41 @@ class Tls:
                 f"TLS cannot be started with {', '.join(files)}: {error}. Give --tls-cert and "
                 f"--tls-key a PEM certificate and its unencrypted key, --tls-client-ca a PEM file."
             ) from error
+
+    def validities(self) -> list[Validity]:
+        """Return when the server's certificate is valid, and when an authority of its clients is.
+
+        Of several authorities, it is the one that is valid longest.
+        """
+        found = [_validity(f"the certificate '{self.cert}'", self._served())]
+        if self.client_ca:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_verify_locations(self.client_ca)
+            of = f"the authority of clients '{self.client_ca}'"
+            known = [_validity(of, one) for one in context.get_ca_certs()]
+            found += sorted(known, key=lambda one: one.end)[-1:]
+        return found
+
+    def _served(self) -> dict[str, Any]:
+        """Return the certificate as a client sees it: Python tells its dates only to a client."""
+        ours, theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+        ours.load_cert_chain(self.cert, self.key, password=_no_password)
+        theirs.check_hostname = False
+        theirs.load_verify_locations(self.cert)
+        theirs.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        server = ours.wrap_bio(to_server, to_client, server_side=True)
+        client = theirs.wrap_bio(to_client, to_server)
+        for _ in range(STEPS):
+            for side in (client, server):
+                with suppress(ssl.SSLWantReadError):
+                    side.do_handshake()
+        return client.getpeercert() or {}
+
+
+def _validity(of: str, certificate: dict[str, Any]) -> Validity:
+    begin, end = (certificate[name] for name in ("notBefore", "notAfter"))
+    return Validity(of, ssl.cert_time_to_seconds(begin), ssl.cert_time_to_seconds(end))
 
 
 def _no_password() -> str:

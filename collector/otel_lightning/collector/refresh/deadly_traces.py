@@ -62,6 +62,10 @@ class DeadlyTraces:
         """Forget all: nothing is left to derive."""
         self._deaths.clear()
 
+    def try_now(self) -> None:
+        """Try those of `is_deadly` with the next batch."""
+        self.again_at = 0.0
+
     def set_aside(self) -> set[str]:
         """Return the names that are not tried at present."""
         is_now = time.monotonic() < self.again_at

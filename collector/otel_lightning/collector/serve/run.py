@@ -3,12 +3,11 @@
 import asyncio
 import gc
 import logging
-import math
 import os
 import signal
 import socket
+import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from granian.server.embed import Server as HttpServer
 
 from otel_lightning.collector.alarms import Alarms, alarms_file
+from otel_lightning.collector.last_run import Run
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.maintain.backup import BACKUP, back_up
 from otel_lightning.collector.maintain.erase_served import FORGET, FORGOTTEN, Forgetting
@@ -29,13 +29,17 @@ from otel_lightning.collector.receive.accept import Receiver
 from otel_lightning.collector.receive.access import AccessGuard
 from otel_lightning.collector.receive.sql import SqlRoute
 from otel_lightning.collector.receive.tls import Tls
+from otel_lightning.collector.serve.certificates import CertificateWatch
 from otel_lightning.collector.serve.descriptors import (
     IdleConnections,
     connections_within,
     raise_limit,
 )
+from otel_lightning.collector.serve.gauges import gauges
+from otel_lightning.collector.serve.life_signs import LifeSigns
 from otel_lightning.collector.serve.page import open_page
 from otel_lightning.collector.serve.settings import Address, Settings
+from otel_lightning.collector.serve.stop_signals import StopSignals
 from otel_lightning.collector.serve.supervision import Supervisor
 from otel_lightning.collector.serve.wrong_protocol import watched
 from otel_lightning.collector.spool.folder import spool_folder
@@ -46,7 +50,6 @@ from otel_lightning.collector.store import (
     StoreError,
     open_when_free,
     server_file,
-    write_server,
 )
 from otel_lightning.collector.store.clients.cancellation import Cancellation
 from otel_lightning.collector.store.clients.read_only import attach_line
@@ -61,11 +64,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DRAIN_SECONDS = 10
 GRACE_SECONDS = 4  # part of DRAIN_SECONDS for requests in progress
 HELD_SECONDS = 8.0  # for another process to close the store; exporters give up after 10
 SELECT_SECONDS = 120.0  # for a SELECT over HTTP
-FAILED, INTERRUPTED = 1, 130
+FAILED = 1
 
 
 def serve(settings: Settings, say: Callable[[str], None]) -> None:
@@ -87,7 +89,12 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
         for_http = sockets.enter_context(settings.http.bind())
         grpc_at = settings.grpc.of(for_grpc) if settings.grpc and for_grpc else None
         settings = replace(settings, grpc=grpc_at, http=settings.http.of(for_http))
-        _serve(settings, BoundSockets(for_grpc, for_http, most), stopping, say)
+        try:
+            _serve(settings, BoundSockets(for_grpc, for_http, most), stopping, say)
+        except BaseException as error:
+            stopping.note_end(error)
+            raise
+        stopping.note_end()
 
 
 class BoundSockets(NamedTuple):
@@ -111,9 +118,9 @@ def _serve(
             f"'{settings.store}' is already served by process {store.server.pid} at "
             f"{store.server.http}. Send there, or choose another store with --store."
         )
+    stopping.run = run = Run(settings.store)
     erase_spilled(settings.store)
-    share_memory()
-    gc.freeze()  # imported modules are never garbage: the collector need not scan them
+    _prepare_memory()
     server = _server(store, settings)
     spool = Spool(spool_folder(settings.store))
     idle_connections = IdleConnections(_ports(settings, server), bound.connections)
@@ -121,18 +128,24 @@ def _serve(
         alarms = Alarms(alarms_file(settings.store), settings.refuse_after)
         loader = Loader(store.cursor(), spool, settings.loader, alarms)
         loader.seen_ids.restore(filters)
+        _tell_of_former(run, spool)
         store.offer(BACKUP, partial(_back_up, loader, settings.store))
         forgetting = Forgetting(loader, store.served_file())
         store.offer(FORGET, forgetting.begin)
         store.offer(FORGOTTEN, forgetting.end)
+        certificates = CertificateWatch(settings.tls, alarms) if settings.tls else None
+        signs = LifeSigns(run)
+        watches = [idle_connections, store.client_watch, certificates, signs]
+        supervisor = Supervisor(loader, spool, filter(None, watches), alarms, run)
         idle_connections.start()
         loader.start()  # the last one: from now on it has to be stopped
     except BaseException:
         spool.close()  # its thread would keep the process alive
         raise
     try:
-        background = [idle_connections, *([store.client_watch] if store.client_watch else [])]
-        supervisor = Supervisor(loader, spool, background, alarms)
+        for thread in (supervisor, signs, certificates):
+            if thread:
+                thread.start()
         receiver = replace(
             _receiver(settings, spool, loader, supervisor, server),
             alarms=alarms,
@@ -140,19 +153,35 @@ def _serve(
         )
         page = open_page(receiver, settings, store, server) if settings.has_page else None
         running = Running(
-            partial(_ready, settings, server, say),
+            partial(_ready, settings, server, signs, say),
             supervisor,
             page,
             _sql_route(receiver, store, server),
+            certificates,
         )
         asyncio.run(_receive(receiver, settings, bound, stopping, running))
     finally:
-        idle_connections.stop()
+        for watching in (supervisor, signs, idle_connections):
+            watching.stop()
         _withdraw(settings.store)  # first, so that no command connects to a server that ends
         _drain(spool, loader, stopping, say)
         store.close()
         alarms.end()
         kept_filters.keep(settings.store, loader.seen_ids.filters)
+
+
+def _prepare_memory() -> None:
+    share_memory()
+    gc.freeze()  # imported modules are never garbage: the collector need not scan them
+
+
+def _tell_of_former(run: Run, spool: Spool) -> None:
+    if run.former:
+        logger.warning(
+            "The last %s. What it acknowledged is kept: %d bytes of the spool are read again.",
+            run.former.told,
+            spool.backlog(),
+        )
 
 
 def _withdraw(store: Path) -> None:
@@ -182,6 +211,7 @@ class Running(NamedTuple):
     supervisor: Supervisor
     page: Page | None
     sql: SqlRoute
+    certificates: CertificateWatch | None
 
 
 def _back_up(loader: Loader, path: Path, target: str) -> str:
@@ -192,35 +222,6 @@ def _back_up(loader: Loader, path: Path, target: str) -> str:
         return target
 
     return loader.run_between_batches(work)
-
-
-class StopSignals:
-    """Handles SIGTERM and SIGINT: the first one drains, the second one exits at once.
-
-    Exiting at once is safe, because every acknowledged request is on the spool. The end of the
-    terminal (SIGHUP) counts as one of them. Without a terminal SIGHUP does nothing until there are
-    certificates to read again: service managers and log rotation send it to ask for that.
-    """
-
-    def __init__(self) -> None:
-        self.deadline: float | None = None
-        self.exit_code = 0
-        self.then: Callable[[], object] = lambda: None
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask)
-        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # not started by nohup
-            signal.signal(signal.SIGHUP, self._ask if os.isatty(0) else signal.SIG_IGN)
-
-    def _ask(self, _number: int, _frame: object) -> None:
-        if self.deadline is not None:
-            os._exit(INTERRUPTED)
-        self.deadline = time.monotonic() + DRAIN_SECONDS
-        self.then()
-
-    def seconds_left(self) -> float:
-        """Return how many seconds draining may still take."""
-        deadline = self.deadline or time.monotonic() + DRAIN_SECONDS
-        return max(deadline - time.monotonic(), 0)
 
 
 def _over_grpc(receiver: Receiver, settings: Settings) -> "OverGrpc":
@@ -274,7 +275,7 @@ def _receiver(
     return Receiver(
         spool,
         AccessGuard.of(tokens, listening, settings.allowed_hosts),
-        partial(_gauges, spool, loader, supervisor),
+        partial(gauges, spool, loader, supervisor),
         settings.max_body,
         ids_to_read=lambda: loader.ids_to_read,
     )
@@ -290,26 +291,6 @@ def _sql_route(receiver: Receiver, store: Store, server: Server) -> SqlRoute:
         return rows
 
     return SqlRoute(receiver, server.token, ask)
-
-
-def _gauges(spool: Spool, loader: Loader, supervisor: Supervisor) -> dict[str, float]:
-    try:
-        oldest = spool.oldest_ns(loader.position)
-    except OSError:  # alarms tell it; without the others of these numbers nobody would see them
-        unstored = math.nan
-    else:
-        unstored = loader.lag.age(oldest)
-    underived = loader.lag.derive_seconds()
-    return {
-        "spool_backlog_bytes": spool.backlog(),
-        "loader_lag_seconds": max(unstored, underived),  # not a number if `unstored` is not
-        "derive_lag_seconds": underived,
-        "repeated_ids": loader.repeated_ids,
-        "ids_to_read": loader.ids_to_read,
-        "worker_restarts": loader.worker_restarts,
-        "thread_failures": supervisor.thread_failures,
-        "derive_retries": loader.derive_retries,
-    }
 
 
 async def _receive(
@@ -334,7 +315,7 @@ async def _receive(
         bound.connections // 2,
     )
     if settings.tls:
-        reload = partial(_reload, settings.tls, over_grpc, over_http)
+        reload = partial(_reload, settings.tls, over_grpc, over_http, running.certificates)
         loop.add_signal_handler(signal.SIGHUP, reload)
     if over_grpc:
         running.supervisor.watch(start_grpc(over_grpc.server))
@@ -415,10 +396,16 @@ def _drain(spool: Spool, loader: Loader, stopping: StopSignals, say: Callable[[s
         else "Stopped; everything that was acknowledged is stored."
     )
     if rest.is_alive():
+        stopping.note_end(sys.exception())
         os._exit(stopping.exit_code)  # the loader's transaction is rolled back, as after a crash
 
 
-def _reload(tls: Tls, over_grpc: OverGrpc | None, over_http: HttpServer) -> None:
+def _reload(
+    tls: Tls,
+    over_grpc: OverGrpc | None,
+    over_http: HttpServer,
+    certificates: CertificateWatch | None,
+) -> None:
     try:
         tls.check()
     except ValueError as error:
@@ -427,12 +414,16 @@ def _reload(tls: Tls, over_grpc: OverGrpc | None, over_http: HttpServer) -> None
     if over_grpc and over_grpc.certificates:
         over_grpc.certificates.reload()
     over_http.reload()  # type: ignore[no-untyped-call]
+    if certificates:
+        certificates.note_loaded()
 
 
-def _ready(settings: Settings, server: Server, say: Callable[[str], None]) -> None:
-    # Only now, when it answers: with this file, commands find the server.
+def _ready(
+    settings: Settings, server: Server, signs: LifeSigns, say: Callable[[str], None]
+) -> None:
     grpc = str(settings.grpc) if settings.grpc else None
-    write_server(settings.store, replace(server, grpc=grpc))
+    # Only now, when it answers: with this file, commands find the server.
+    signs.announce(settings.store, replace(server, grpc=grpc))
     scheme = "https" if settings.tls else "http"
     over_grpc = f"gRPC at {settings.grpc} and over " if settings.grpc else ""
     say(

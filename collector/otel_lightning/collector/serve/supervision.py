@@ -1,8 +1,9 @@
 """Watch the threads of `lightning-ingest serve`, how far they lag, and what dies again and again.
 
 A thread without which nothing is received, stored or derived ends the process when it dies. Worker
-processes are replaced, and background threads go on after an error: both are counted, and raise the
-alarm `restarting` if it happens again and again.
+processes are replaced, background threads go on after an error, and a supervisor starts this
+process again if it ended without being asked to: if one of them happens again and again, it is the
+alarm `restarting`.
 """
 
 import asyncio
@@ -12,9 +13,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from otel_lightning.collector.alarms import RESTARTING, Alarms
+from otel_lightning.collector.alarms import RECEIVING, RESTARTING, Alarms
+from otel_lightning.collector.last_run import Run
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.process.background import BackgroundThread
+from otel_lightning.collector.spool.disk_time import HANGS
 from otel_lightning.collector.spool.spool import Spool
 
 LOOK_SECONDS = 0.5
@@ -50,22 +53,33 @@ class Repetition:
         return len(self._times) == MANY
 
 
-class Supervisor:
-    """Looks after the threads of the process, from its event loop."""
+class Supervisor(BackgroundThread):
+    """Looks after the threads of the process.
+
+    The event loop only asks which has died. What may wait for a disk is done in a thread.
+    """
 
     def __init__(
-        self, loader: Loader, spool: Spool, background: Iterable[BackgroundThread], alarms: Alarms
+        self,
+        loader: Loader,
+        spool: Spool,
+        background: Iterable[BackgroundThread],
+        alarms: Alarms,
+        run: Run,
     ) -> None:
-        """Prepare; `until_one_dies` looks.
+        """Prepare; `start` begins to look.
 
         Args:
             loader: The loader, which owns the worker processes.
             spool: The spool.
             background: The other threads, some of which may not be started yet.
-            alarms: Gets the alarms `lagging` and `restarting`.
+            alarms: Gets the alarms `lagging`, `receiving` and `restarting`.
+            run: Tells how former processes ended.
         """
-        self._loader, self._spool, self._alarms = loader, spool, alarms
-        self._background = [loader.worker_watch, *background]
+        super().__init__("supervisor")
+        self._loader, self._spool, self._alarms, self._last = loader, spool, alarms, run
+        self._stopping = threading.Event()
+        self._background = [loader.worker_watch, *background, self]
         self._servers: list[threading.Thread] = []
         self._looked_at = time.monotonic()
         self._repetitions = {name: Repetition() for name in self._restarts()}
@@ -75,34 +89,58 @@ class Supervisor:
         """Number of errors in background threads since the start."""
         return sum(thread.failures for thread in self._background)
 
+    @property
+    def former_end_seconds(self) -> float:
+        """When the process before ended, if nobody had asked it to, in Unix seconds; else 0."""
+        return self._last.former.at if self._last.former else 0.0
+
     def watch(self, threads: Iterable[threading.Thread]) -> None:
         """Watch the threads of a server, which end only with the process."""
         self._servers += threads
 
     async def until_one_dies(self) -> str:
         """Return what has ended by itself, once something has, such as "loader thread"."""
-        while (dead := self._dead()) is None:
+        while (dead := self._dead()) is None:  # noqa: ASYNC110  a thread that dies sets no event
             await asyncio.sleep(LOOK_SECONDS)
-            self.look()
         return dead
 
+    def look_until_stopped(self) -> None:
+        """Look twice a second."""
+        while not self._stopping.wait(LOOK_SECONDS):
+            with self.surviving():
+                self.look()
+
+    def stop(self) -> None:
+        """End the thread; do not wait long, as for a disk that hangs."""
+        self._stopping.set()
+        if self.ident is not None:
+            self.join(2 * LOOK_SECONDS)
+
     def look(self) -> None:
-        """Raise or clear the alarms `restarting` and, every `LAG_SECONDS`, `lagging`."""
-        frequent = [
-            name
-            for name, total in self._restarts().items()
-            if self._repetitions[name].is_frequent(total)
-        ]
-        if frequent:
-            each = f"{MANY} times or more within {WITHIN_SECONDS:g} s"
-            self._alarms.sound(RESTARTING, f"{' and '.join(frequent)} failed {each}; see the log")
-        else:
-            self._alarms.clear(RESTARTING)
+        """Raise or clear the alarms that no other thread would."""
+        self._look_for_failures()
+        if self._spool.disk_time.is_stalled:
+            told = f"{HANGS}, in '{self._spool.folder}'. The system's log (dmesg) may say why"
+            self._alarms.sound(RECEIVING, told)
         if time.monotonic() - self._looked_at > LAG_SECONDS:
             # The loader looks after each batch. It does not while it waits for something.
             self._looked_at = time.monotonic()
             with suppress(OSError):  # the loader cannot read the spool either: alarm `storing`
                 self._loader.lag.watch(self._spool.oldest_ns(self._loader.position))
+
+    def _look_for_failures(self) -> None:
+        frequent = [
+            name
+            for name, total in self._restarts().items()
+            if self._repetitions[name].is_frequent(total)
+        ]
+        if self._last.recent_ends(WITHIN_SECONDS) >= MANY:
+            frequent.append("lightning-ingest itself")
+        if frequent:
+            each = f"{MANY} times or more within {WITHIN_SECONDS:g} s"
+            self._alarms.sound(RESTARTING, f"{' and '.join(frequent)} failed {each}; see the log")
+        else:
+            self._alarms.clear(RESTARTING)
 
     def _restarts(self) -> Mapping[str, int]:
         return {

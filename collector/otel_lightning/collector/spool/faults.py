@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +22,7 @@ NO_INODES = "Its disk has no inode for another file: delete files there (df -i).
 REFUSED = "Let the user that runs lightning-ingest read and write there."
 GONE = "Move its folder back, or mount its disk; or restart lightning-ingest to begin anew."
 DESCRIPTORS = "Raise the limit of open files, for example with: ulimit -n 4096."
+HANGS = "Its disk does not answer: the system's log (dmesg) may say why."
 REMEDIES = {
     errno.EEXIST: ELSEWHERE,
     errno.ENOTDIR: ELSEWHERE,
@@ -33,7 +35,9 @@ REMEDIES = {
     errno.ENOENT: GONE,
     errno.EMFILE: DESCRIPTORS,
     errno.ENFILE: DESCRIPTORS,
+    errno.ETIMEDOUT: HANGS,
 }
+Trial = Callable[[Path], OSError | None]
 OTHER = "Check its disk; the system's log (dmesg) may say more."
 
 
@@ -59,24 +63,28 @@ def _has_no_inodes(path: Path) -> bool:
     return False
 
 
-def folder_fault(folder: Path) -> str | None:
+def folder_fault(folder: Path, tried: Trial = write_error) -> str | None:
     """Describe why a spool's folder cannot be written; None if it can be, or does not exist."""
-    error = write_error(folder) if os.path.lexists(folder) else None
+    error = tried(folder) if os.path.lexists(folder) else None
     return fault(folder, error) if error else None
 
 
-def store_fault(store_path: Path) -> str | None:
+def store_fault(store_path: Path, tried: Trial = write_error) -> str | None:
     """Describe why the disk of a store takes no writes; None if it does.
 
     That this user may not write there is a fault only if the store is this user's.
     DuckDB spills to a folder that may be on another disk. If that is full, a checkpoint may fail.
+
+    Args:
+        store_path: Path of the store.
+        tried: Writes to a folder, and returns why it failed.
     """
     spilled = spill_folder(store_path)
     places = {"the store": store_path.resolve().parent}  # DuckDB's log is beside the file itself
     if spilled.is_dir():
         places["what DuckDB spills"] = spilled
     for user, folder in places.items():
-        error = write_error(folder)
+        error = tried(folder)
         if error and (error.errno not in (errno.EACCES, errno.EPERM) or _is_own(store_path)):
             return fault(folder, error, user)
     return None

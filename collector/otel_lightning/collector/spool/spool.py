@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol
 from otel_lightning.collector.alarms import RECEIVING, Alarms
 from otel_lightning.collector.files.atomic import sync
 from otel_lightning.collector.otlp.signals import Signal
+from otel_lightning.collector.spool.disk_time import HANGS, DiskTime
 from otel_lightning.collector.spool.faults import fault, set_aside
 from otel_lightning.collector.spool.folder import SET_ASIDE, bytes_after
 from otel_lightning.collector.spool.format import (
@@ -87,6 +88,7 @@ class Spool:
         self.alarms = Alarms()
         """Has the alarm `receiving` while requests cannot be written."""
         self._closing = threading.Event()
+        self.disk_time = DiskTime()
         self._failed: str | None = None
         self._accounting = threading.Lock()  # the writer adds segments, the loader removes them
         self._full: dict[int, int] = {}  # size in bytes of each segment that is full
@@ -133,8 +135,8 @@ class Spool:
 
     def refusal(self) -> str | None:
         """Return why requests are refused at present; None if they are accepted."""
-        if self._failed:
-            return self._failed
+        if self._failed or self.disk_time.is_stalled:
+            return self._failed or HANGS
         if self.backlog() > self.backlog_bytes:
             return "the spool is full: the loader is behind"
         return self.backpressure.refusal() if self.backpressure else None
@@ -241,9 +243,9 @@ class Spool:
             batch, stop, begun = self._wait()
             if batch:
                 self._write_batch(batch)
-                self._pause(sum(len(item.body) for item in batch))
             if begun:
                 self._begin_segment(begun)
+            self._pause(sum(len(item.body) for item in batch))
             if stop:
                 return
 
@@ -291,12 +293,13 @@ class Spool:
         While requests are refused, or no longer sent here, nothing else would find out.
         """
         try:
-            self._keep_in_place()
-            self._check_access()
-            if self._failed:
-                self._begin_again()
-            elif self.alarms.is_raised(RECEIVING):
-                self._try()
+            with self.disk_time.spent():
+                self._keep_in_place()
+                self._check_access()
+                if self._failed:
+                    self._begin_again()
+                elif self.alarms.is_raised(RECEIVING):
+                    self._try()
         except OSError as error:
             self._recover(error)
         else:
@@ -329,7 +332,8 @@ class Spool:
             if self._failed:
                 raise SpoolError(self._failed)  # noqa: TRY301  the one place that answers a failure
             parts = [part for i in batch for part in encode(i.signal, i.body, i.rows)]
-            self._append(parts)
+            with self.disk_time.spent():
+                self._append(parts)
         except (OSError, SpoolError) as error:
             reason = self._recover(error)
             for item in batch:

@@ -1,0 +1,162 @@
+"""How the last process that served a store ended: as it was asked to, by an error, or killed.
+
+A file beside the store exists as long as a process serves it. The process sets the file's time
+every few seconds, and deletes the file when it is asked to stop. If the file is there when the next
+process starts, the last one ended by an error, which the file has, or it was killed, for instance
+because memory ran out, or its machine stopped.
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from otel_lightning.collector.files.atomic import PRIVATE, replaced
+
+logger = logging.getLogger(__name__)
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+MOST_ENDS = 10
+KILLED = "it was killed, perhaps because memory ran out (dmesg may say so)"
+MACHINE = "its machine stopped"
+REASON_LENGTH = 300
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An end that nobody asked for."""
+
+    pid: int
+    at: float
+    """The last time when the process is known to have run, in Unix seconds."""
+    why: str
+
+    @property
+    def told(self) -> str:
+        """When and why it was, in one sentence."""
+        at = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds")
+        return f"process {self.pid} was not asked to stop, and ended at about {at}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """The content of the file."""
+
+    pid: int
+    boot: str
+    """Identifies the start of the machine."""
+    error: str | None = None
+    former: End | None = None
+    """How the process before ended, if nobody had asked it to."""
+    ends: list[float] = field(default_factory=list)
+    """Times of the last such ends, in Unix seconds."""
+
+
+class Run:
+    """The process that serves a store, as the next one will see it."""
+
+    def __init__(self, store_path: Path, clock: Callable[[], float] = time.time) -> None:
+        """Note that this process serves a store; only one process can, at a time.
+
+        Args:
+            store_path: Path of the store.
+            clock: Returns Unix seconds.
+        """
+        self._file, self._clock = run_file(store_path), clock
+        self.former = unasked_end(store_path)
+        """How the process before ended, if nobody had asked it to."""
+        noted = _read(self._file)
+        ends = [*noted.ends, self.former.at] if noted and self.former else []
+        self._noted = _Noted(os.getpid(), _boot(), None, self.former, ends[-MOST_ENDS:])
+        self._write()
+
+    def recent_ends(self, seconds: float) -> int:
+        """Return how many processes ended without being asked to, within this time until now."""
+        now = self._clock()
+        return sum(0 <= now - at < seconds for at in self._noted.ends)
+
+    def note_alive(self) -> None:
+        """Note that this process runs; call it every few seconds."""
+        with suppress(OSError):  # such as a disk that is read-only
+            os.utime(self._file)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Note the end of this process.
+
+        Args:
+            error: Why it ends, if nobody has asked it to.
+        """
+        if error:
+            why = f"{type(error).__name__}: {error}"
+            self._noted = replace(self._noted, error=why[:REASON_LENGTH])
+            self._write()
+            return
+        with suppress(OSError):
+            self._file.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        try:
+            with replaced(self._file, PRIVATE) as temporary:
+                temporary.write_text(json.dumps(asdict(self._noted)))
+        except OSError as error:  # such as a full disk: only the next start knows less
+            logger.warning("'%s' cannot be written: %s", self._file, error)
+
+
+def run_file(store_path: Path) -> Path:
+    """Return the file that exists while a process serves a store; beside the store."""
+    return store_path.with_name(store_path.name + ".run")
+
+
+def unasked_end(store_path: Path) -> End | None:
+    """Return how the last process that served a store ended, if nobody had asked it to.
+
+    Call it only if no process serves the store.
+    """
+    noted = _read(run_file(store_path))
+    if noted is None:
+        return None
+    try:
+        at = run_file(store_path).stat().st_mtime
+    except OSError:
+        return None
+    why = noted.error or (KILLED if noted.boot == _boot() else MACHINE)
+    return End(noted.pid, at, why)
+
+
+def former_end(store_path: Path) -> End | None:
+    """Return how the process before the one that serves a store ended, if not asked to."""
+    noted = _read(run_file(store_path))
+    return noted.former if noted else None
+
+
+def is_running(store_path: Path) -> bool:
+    """Return whether the process that last served a store seems to run."""
+    noted = _read(run_file(store_path))
+    if noted is None:
+        return False
+    try:
+        os.kill(noted.pid, 0)  # sends no signal
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _read(file: Path) -> _Noted | None:
+    try:
+        told = json.loads(file.read_text())
+        former = End(**told.pop("former")) if told.get("former") else None
+        return _Noted(**{**told, "former": former})
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def _boot() -> str:
+    with suppress(OSError):
+        return BOOT.read_text().strip()
+    return ""

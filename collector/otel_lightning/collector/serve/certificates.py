@@ -1,0 +1,81 @@
+"""Tell before the certificate that is served expires, and when it has.
+
+Clients refuse an expired certificate, and the server does not notice: their requests never come. It
+is often renewed on disk without the signal to read it again, so what counts is the certificate that
+was loaded last.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from otel_lightning.collector.alarms import CERTIFYING, Alarms
+from otel_lightning.collector.process.background import BackgroundThread
+from otel_lightning.collector.receive.tls import Tls, Validity
+
+logger = logging.getLogger(__name__)
+LOOK_SECONDS = 5.0
+EARLY_SHARE, EARLY_SECONDS = 0.1, 14 * 86_400
+"""The alarm is raised when this share of the certificate's time is left, or this time if less."""
+
+
+class CertificateWatch(BackgroundThread):
+    """A thread that raises and clears the alarm `certifying`."""
+
+    def __init__(self, tls: Tls, alarms: Alarms, clock: Callable[[], float] = time.time) -> None:
+        """Read when the certificates expire; `start()` runs the thread.
+
+        Args:
+            tls: The files; they can be used for a server.
+            alarms: Gets the alarm.
+            clock: Returns Unix seconds.
+        """
+        super().__init__("certificates")
+        self._tls, self._alarms, self._clock = tls, alarms, clock
+        self._stopping = threading.Event()
+        self._loaded: list[Validity] = []
+        self.note_loaded()
+
+    def note_loaded(self) -> None:
+        """Note that the server has read the files; the thread looks at them soon."""
+        try:
+            self._loaded = self._tls.validities()
+        except (OSError, ValueError, LookupError) as error:
+            logger.warning("When the certificates expire cannot be read: %s", error)
+            self._loaded = []
+
+    def look_until_stopped(self) -> None:
+        """Look every few seconds."""
+        while not self._stopping.wait(LOOK_SECONDS):
+            with self.surviving():
+                self.look()
+
+    def look(self) -> None:
+        """Raise or clear the alarm."""
+        told = [one for one in (self._told(validity) for validity in self._loaded) if one]
+        if told:
+            self._alarms.sound(
+                CERTIFYING, f"{' and '.join(told)}. Replace the files, and send SIGHUP"
+            )
+        else:
+            self._alarms.clear(CERTIFYING)
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+
+    def _told(self, validity: Validity) -> str | None:
+        now = self._clock()
+        if now < validity.begin:
+            return f"{validity.of} is valid only from {_date(validity.begin)} on"
+        early = min(EARLY_SHARE * (validity.end - validity.begin), EARLY_SECONDS)
+        if now < validity.end - early:
+            return None
+        verb = "expires" if now < validity.end else "expired"
+        return f"{validity.of} {verb} at {_date(validity.end)}"
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

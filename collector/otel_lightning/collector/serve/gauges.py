@@ -1,0 +1,32 @@
+"""The numbers of `/metrics` that are read when somebody asks."""
+
+import math
+
+from otel_lightning.collector.load.loader import Loader
+from otel_lightning.collector.serve.logs import dropped_lines
+from otel_lightning.collector.serve.supervision import Supervisor
+from otel_lightning.collector.spool.spool import Spool
+
+
+def gauges(spool: Spool, loader: Loader, supervisor: Supervisor) -> dict[str, float]:
+    """Return a value for each name in `GAUGES`."""
+    try:
+        oldest = spool.oldest_ns(loader.position)
+    except OSError:  # alarms tell it; without the others of these numbers nobody would see them
+        unstored = math.nan
+    else:
+        unstored = loader.lag.age(oldest)
+    underived = loader.lag.derive_seconds()
+    return {
+        "spool_backlog_bytes": spool.backlog(),
+        "loader_lag_seconds": max(unstored, underived),  # not a number if `unstored` is not
+        "derive_lag_seconds": underived,
+        "repeated_ids": loader.repeated_ids,
+        "ids_to_read": loader.ids_to_read,
+        "worker_restarts": loader.worker_restarts,
+        "thread_failures": supervisor.thread_failures,
+        "derive_retries": loader.derive_retries,
+        "dropped_log_lines": dropped_lines(),
+        "requests_read_again": loader.former_requests.stored,
+        "former_end_seconds": supervisor.former_end_seconds,
+    }

@@ -1,0 +1,57 @@
+"""Signs of life on the store's disk, from a thread of their own: the disk may hang."""
+
+import logging
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from otel_lightning.collector.last_run import Run
+from otel_lightning.collector.process.background import BackgroundThread
+from otel_lightning.collector.store import Server, server_file, write_server
+
+logger = logging.getLogger(__name__)
+SECONDS = 5.0
+
+
+class LifeSigns(BackgroundThread):
+    """A thread that tells the next process, and commands, that this process serves the store."""
+
+    def __init__(self, run: Run) -> None:
+        """Prepare the thread; `start()` runs it.
+
+        Args:
+            run: Gets the time until which this process has run.
+        """
+        super().__init__("life-signs")
+        self._last_run = run
+        self._announced: tuple[Path, Server] | None = None
+        self._stopping = threading.Event()
+
+    def announce(self, store: Path, server: Server) -> None:
+        """Write the server file, and write it again if somebody deletes it.
+
+        Without it no command finds the process.
+        """
+        write_server(store, server)
+        self._announced = store, server
+
+    def look_until_stopped(self) -> None:
+        """Look every few seconds."""
+        while not self._stopping.wait(SECONDS):
+            with self.surviving():
+                self._last_run.note_alive()
+                self._look_for_file()
+
+    def stop(self) -> None:
+        """End the thread, but do not wait for a disk that hangs."""
+        self._stopping.set()
+        if self.ident is not None:
+            self.join(1.0)
+
+    def _look_for_file(self) -> None:
+        if self._announced is None or os.path.lexists(server_file(self._announced[0])):
+            return
+        with suppress(OSError):  # its folder was moved away, or its disk takes no writes
+            write_server(*self._announced)
+            logger.warning("'%s' was deleted, and is put back.", server_file(self._announced[0]))

@@ -1,0 +1,50 @@
+"""Signals that ask `lightning-ingest serve` to stop."""
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_lightning.collector.last_run import Run
+
+DRAIN_SECONDS = 10
+INTERRUPTED = 130
+
+
+class StopSignals:
+    """Handles SIGTERM and SIGINT: the first one drains, the second one exits at once.
+
+    Exiting at once is safe, because every acknowledged request is on the spool. The end of the
+    terminal (SIGHUP) counts as one of them. Without a terminal SIGHUP does nothing until there are
+    certificates to read again: service managers and log rotation send it to ask for that.
+    """
+
+    def __init__(self) -> None:
+        self.deadline: float | None = None
+        self.exit_code = 0
+        self.then: Callable[[], object] = lambda: None
+        self.run: Run | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # not started by nohup
+            signal.signal(signal.SIGHUP, self._ask if os.isatty(0) else signal.SIG_IGN)
+
+    def _ask(self, _number: int, _frame: object) -> None:
+        if self.deadline is not None:
+            self.note_end()
+            os._exit(INTERRUPTED)
+        self.deadline = time.monotonic() + DRAIN_SECONDS
+        self.then()
+
+    def note_end(self, error: BaseException | None = None) -> None:
+        """Note for the next process that this one ends, and why if nobody has asked it to."""
+        if self.run:
+            self.run.end(error)
+
+    def seconds_left(self) -> float:
+        """Return how many seconds draining may still take."""
+        deadline = self.deadline or time.monotonic() + DRAIN_SECONDS
+        return max(deadline - time.monotonic(), 0)

@@ -1,0 +1,157 @@
+"""How the last process ended is told by the next one, unless somebody had asked it to stop."""
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+from support.otlp_client import column, metric, send
+from support.requests_by_hand import trace_request
+from support.running import background, cli, eventually, written_by
+
+from otel_lightning.collector.last_run import KILLED, MACHINE, Run, run_file, unasked_end
+from otel_lightning.collector.serve.supervision import MANY, WITHIN_SECONDS
+from otel_lightning.collector.store import open_store
+
+COMMAND = (sys.executable, "-m", "otel_lightning.collector", "serve", "--grpc", "none")
+
+
+@contextmanager
+def logged(store: Path, log: Path) -> Iterator[tuple[Popen[bytes], str]]:
+    """Run an ingester whose log is in a file; yields its process and its HTTP address."""
+    server = store.with_name(store.name + ".server")
+    server.unlink(missing_ok=True)  # left by a killed one
+    with (
+        log.open("w") as stderr,
+        background(*COMMAND, "--http", "127.0.0.1:0", "--store", store, stderr=stderr) as process,
+    ):
+        yield process, json.loads(written_by(process, server))["http"]
+
+
+def sends(http: str, *names: str) -> None:
+    for name in names:
+        assert send(http, trace_request(name).SerializeToString()).status == 200
+
+
+def test_a_process_that_was_killed_is_told_with_what_is_read_again(tmp_path: Path) -> None:
+    store, log = tmp_path / "t.duckdb", tmp_path / "log"
+    with logged(store, log) as (process, http):
+        sends(http, "stored")
+        eventually(lambda: column(store, "SELECT name FROM spans") == ["stored"])
+        with open_store(store) as opened:  # through the process: from now on nothing is stored
+            opened.execute("ALTER TABLE spans RENAME TO spans_away")
+        sends(http, "one", "two", "three")
+        process.kill()
+        process.wait(60)
+        killed = process.pid
+    told = cli("check", "--store", str(store))
+    assert told.returncode == 1
+    with open_store(store) as opened:
+        opened.execute("ALTER TABLE spans_away RENAME TO spans")
+    told = cli("check", "--store", str(store))
+    assert told.returncode == 1
+    assert f"process {killed} was not asked to stop" in told.stdout
+    assert KILLED in told.stdout
+    before = time.time()
+    with logged(store, log) as (process, http):
+        eventually(lambda: metric(http, "lightning_requests_read_again") == 3)
+        assert 0 < metric(http, "lightning_former_end_seconds") < before
+        eventually(lambda: "3 requests that a former process left are stored" in log.read_text())
+        lines = [line for line in log.read_text().splitlines() if "not asked to stop" in line]
+        assert len(lines) == 1
+        assert re.match(r"2\S+Z WARNING .* The last process \d+ was not asked to stop", lines[0])
+        told = cli("check", "--store", str(store))
+        assert f"process {killed} was not asked to stop" in told.stdout
+        assert "3 requests of the last process" in told.stdout
+        assert told.returncode == 0  # nothing is lost, and it runs
+        process.terminate()
+        assert process.wait(60) == 0
+    assert "not asked to stop" not in cli("check", "--store", str(store)).stdout
+    with logged(store, log) as (process, http):
+        assert metric(http, "lightning_former_end_seconds") == 0
+        assert metric(http, "lightning_requests_read_again") == 0
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    assert "not asked to stop" not in log.read_text()
+
+
+def test_a_process_that_is_killed_again_and_again_is_an_alarm(tmp_path: Path) -> None:
+    store, log = tmp_path / "t.duckdb", tmp_path / "log"
+    for _ in range(MANY):
+        with logged(store, log) as (process, http):
+            assert metric(http, 'lightning_alarm{alarm="restarting"}') == 0
+            process.kill()
+            process.wait(60)
+    with logged(store, log) as (process, http):
+        eventually(lambda: metric(http, 'lightning_alarm{alarm="restarting"}') == 1)
+        told = cli("check", "--store", str(store))
+        assert told.returncode == 1
+        assert "lightning-ingest itself failed" in told.stdout
+        sends(http, "taken")
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_a_second_signal_is_a_wish_too(tmp_path: Path) -> None:
+    store = tmp_path / "t.duckdb"
+    with logged(store, tmp_path / "log") as (process, _):
+        process.send_signal(signal.SIGSTOP)  # so that it sees both
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(60) in (0, 130)
+    assert not run_file(store).exists()
+
+
+def test_an_error_that_ended_it_is_told(tmp_path: Path) -> None:
+    store = tmp_path / "t.duckdb"
+    Run(store).end(RuntimeError("the loader thread ended by itself"))
+    told = cli("check", "--store", str(store))
+    assert told.returncode == 1
+    end = unasked_end(store)
+    assert end
+    assert end.told.endswith("RuntimeError: the loader thread ended by itself")
+
+
+def test_a_machine_that_stopped_is_told_as_that(tmp_path: Path) -> None:
+    store = tmp_path / "t.duckdb"
+    Run(store)
+    file = run_file(store)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"boot": "another start"}))
+    end = unasked_end(store)
+    assert end
+    assert end.why == MACHINE
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"pid": 1, "more": 2}', "\0"])
+def test_a_file_that_cannot_be_read_tells_nothing(content: str, tmp_path: Path) -> None:
+    run_file(tmp_path / "t").write_text(content)
+    run = Run(tmp_path / "t")
+    assert run.former is None
+    run.end()
+    assert not run_file(tmp_path / "t").exists()
+
+
+def test_only_recent_ends_count(tmp_path: Path) -> None:
+    now = 1e9
+
+    def clock() -> float:
+        return now
+
+    def killed_at(at: float) -> None:
+        Run(tmp_path / "t", clock)
+        os.utime(run_file(tmp_path / "t"), (at, at))
+
+    for number in range(MANY):
+        killed_at(now + number)
+    run = Run(tmp_path / "t", lambda: now + MANY)
+    assert run.recent_ends(WITHIN_SECONDS) == MANY
+    later: Callable[[], float] = lambda: now + WITHIN_SECONDS + 1  # noqa: E731
+    assert Run(tmp_path / "t", later).recent_ends(WITHIN_SECONDS) < MANY
