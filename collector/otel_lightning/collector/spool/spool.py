@@ -295,7 +295,9 @@ class Spool:
         try:
             with self.disk_time.spent():
                 self._keep_in_place()
-                self._check_access()
+                # A file system that has become read-only refuses to open the file to write.
+                path = segment_path(self.folder, self._durable.segment)
+                os.close(os.open(path, os.O_WRONLY))
                 if self._failed:
                     self._begin_again()
                 elif self.alarms.is_raised(RECEIVING):
@@ -304,11 +306,6 @@ class Spool:
             self._recover(error)
         else:
             self._note_written()
-
-    def _check_access(self) -> None:
-        """Open the file to write, which a file system that has become read-only refuses."""
-        path = segment_path(self.folder, self._durable.segment)
-        os.close(os.open(path, os.O_WRONLY))
 
     def _try(self) -> None:
         """Write to the file, and take it away again."""
