@@ -526,6 +526,37 @@ def test_a_request_that_mastra_cut_off_is_completed_from_the_run_around_it() -> 
     ]
 
 
+@pytest.mark.parametrize("parent", ["step", "inference"])
+def test_a_piece_of_mastras_stream_that_its_text_lacks_is_reasoning(parent: str) -> None:
+    step = {
+        "mastra.model_step.input": [QUESTION],
+        "mastra.model_step.output": {"text": "Yes. It shines.", "toolCalls": []},
+    }
+    pieces = [{"text": "The sky"}, {"text": " is blue."}, {"text": "Yes."}, {"toolName": "sun"}]
+    spans = [
+        mastra("model_step", step, id="step", ends=9),
+        mastra("model_inference", {"gen_ai.request.model": "m"}, id="inference", parent="step"),
+        *(
+            mastra("model_chunk", {"mastra.model_chunk.output": piece}, id=f"c{at}", parent=parent)
+            for at, piece in enumerate(pieces)
+        ),
+    ]
+    (call,) = derive(spans, []).llm_calls
+    (answer,) = call.output_messages or []
+    assert [(part["type"], part["content"]) for part in answer["parts"]] == [
+        ("reasoning", "The sky"),
+        ("reasoning", " is blue."),
+        ("text", "Yes. It shines."),
+    ]
+    assert call.content == "full"
+
+
+def test_pieces_of_a_stream_without_its_call_are_nothing() -> None:
+    piece = mastra("model_chunk", {"mastra.model_chunk.output": {"text": "Yes."}}, parent="gone")
+    derived = derive([piece], [])
+    assert (derived.llm_calls, derived.tool_calls, derived.unread) == ([], [], {})
+
+
 def test_values_that_mastra_cut_are_unknown() -> None:
     function = {"name": "sun", "parameters": {"type": "object", "properties": {"c": "[MaxDepth]"}}}
     offered = [{"type": "function", "function": function}]

@@ -65,7 +65,8 @@ class Reading:
     tools: list[ToolCall] = field(default_factory=list)
     requests: list[ToolCall] = field(default_factory=list)
     """Tool calls that a model asked for and that were recorded as spans, though nothing ran in
-    them. `fold_requests` moves them into the calls that asked."""
+    them, and pieces of a streamed answer, which have no name. `fold_requests` moves them into the
+    calls that asked."""
     agents: list[AgentRun] = field(default_factory=list)
     retrievals: list[Retrieval] = field(default_factory=list)
     rewards: dict[str, Reward] = field(default_factory=dict)

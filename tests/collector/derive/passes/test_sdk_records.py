@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.spans import chat, said, span
+from support.spans import SECOND, chat, said, span
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.links import ties
@@ -100,6 +100,23 @@ def test_the_sdks_record_of_a_stream_may_end_a_little_later() -> None:
     assert len(calls(framework("a", 0), sdk("b", 0.51))) == 2
 
 
+@pytest.mark.parametrize(("tokens", "late", "count"), [("31", 0, 1), ("31", -0.2, 2), ("30", 0, 2)])
+def test_the_sdks_record_may_be_around_one_with_its_counts(
+    tokens: str, late: float, count: int
+) -> None:
+    """Anthropic's `messages.stream` calls `messages.create`, where OpenInference listens."""
+    whole = framework("a", 0.1)
+    whole.attributes["gen_ai.usage.input_tokens"] = tokens  # type: ignore[index]
+    own = sdk("b", 0)._replace(end_ns=int((1.15 + late) * SECOND))
+    found = calls(whole, own)
+    assert len(found) == count
+    assert found[-1].response_id == ("msg_b" if count == 1 else None)
+
+
+def test_a_record_without_input_tokens_is_not_known_by_a_longer_one() -> None:
+    assert len(calls(framework("a", 0.1), sdk("b", 0)._replace(end_ns=2 * SECOND))) == 2
+
+
 def test_records_of_which_one_is_above_the_other_fit_no_third() -> None:
     own = span({**sdk("b", 0.2).attributes}, id="b", trace="ta", parent="a", at=0.2, ends=0.7)
     at_once = framework("c", 0.1), sdk("d", 0.3)
@@ -107,8 +124,10 @@ def test_records_of_which_one_is_above_the_other_fit_no_third() -> None:
     assert [(call.span_id, call.response_id) for call in merged] == [("b", "msg_b"), ("c", "msg_d")]
 
 
-def test_a_trace_that_ends_in_the_next_interval_is_found() -> None:
-    whole, own = (ties(read([one], [])) for one in (framework("a", 8.999), sdk("b", 9.501)))
+@pytest.mark.parametrize(("whole_at", "own_at"), [(8.999, 9.501), (8.999, 9.6), (9.1, 9.3)])
+def test_a_trace_that_ends_in_the_next_interval_is_found(whole_at: float, own_at: float) -> None:
+    """Either of the two may end later: at 9.999 and 10.1, or at 10.1 and 9.8."""
+    whole, own = (ties(read([one], [])) for one in (framework("a", whole_at), sdk("b", own_at)))
     assert set(whole.key) & set(own.seeks) or set(own.key) & set(whole.seeks)
 
 

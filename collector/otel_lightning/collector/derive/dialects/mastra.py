@@ -2,7 +2,8 @@
 
 `model_generation` has the whole input of an agent's run, `model_step` an outline of each call's
 input and the call's answer, and `model_inference` the model, the token counts and the finish
-reason. The three are merged like any records of one call; `outlines` completes the inputs.
+reason. The three are merged like any records of one call; `outlined_inputs` completes the inputs,
+and `requests_in_spans` the answers by the pieces of a stream (`model_chunk`).
 Mastra 0 has no `model_inference`: its steps hold the provider's own request and response, in which
 deep values are cut. Through `@mastra/arize` the spans have OpenInference's keys instead of those of
 the conventions, and their metadata is one JSON text.
@@ -63,6 +64,8 @@ def reader(span: Span) -> Reader:
         return _read_generation
     if kind == "model_inference":
         return _read_inference
+    if kind == "model_chunk":
+        return _read_chunk
     if kind in RUNS and openinference.KIND in span.attributes:
         return _read_run
     return _read_tool if kind.endswith("tool_call") else semconv.reader(span)
@@ -123,6 +126,16 @@ def _read_step(span: Span) -> LlmCall | None:
     call.response_id = call.response_id or span.attributes.get("id")
     call.response_model = call.response_model or span.attributes.get("modelId")
     return span_rows.completed(call)
+
+
+def _read_chunk(span: Span) -> ToolCall | None:
+    """Read the text of a piece of a streamed answer: no other span has that of the reasoning."""
+    said = json_text.as_object(_value(span, "mastra.model_chunk.output", "output"))
+    if not said.get("text") or span.parent_span_id is None:
+        return None
+    piece = span_rows.tool_call(span, None, result=said["text"], source="request")
+    piece.llm_span_id = span.parent_span_id
+    return piece
 
 
 def _value(span: Span, *keys: str) -> Any:

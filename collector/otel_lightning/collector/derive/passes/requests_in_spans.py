@@ -1,6 +1,7 @@
-"""Tool calls that a model asked for, where spans record them and the call's own answer lacks them.
+"""Parts of an answer that spans record and the call's own answer lacks: tool calls and reasoning.
 
-AgentOps writes a span for each tool call of an answer. Others leave the tool calls out of an
+AgentOps writes a span for each tool call of an answer, and Mastra one for each piece of a streamed
+answer, such as its reasoning. Others leave the tool calls out of an
 answer; then the executions below the call, or beside it, show what it asked for. An answer that
 was completed from executions is not whole: its text may be missing, and tool calls that nobody
 executed are. So it is no completion to learn from. A call whose content was not recorded stays
@@ -30,7 +31,8 @@ def add(
 
     Args:
         calls: All calls; changed in place.
-        requests: Tool calls that were recorded as spans of their own. They are always added.
+        requests: Tool calls that were recorded as spans of their own. They are always added. One
+            without a name is a piece of an answer, whose `result` is its text.
         ran: The executions. They are added where the answer lacks the tool calls that its finish
             reason states.
         nodes: All spans.
@@ -45,10 +47,33 @@ def add(
     changed: dict[Place, LlmCall] = {}
     for request in found:
         place = request.trace_id or "", request.llm_span_id or ""
-        if place in known:
+        if request.name is None:
+            above = nodes[place].parent if place in nodes else place
+            around = [one for one in dict.fromkeys((place, above)) if one in known]
+            told = [one for one in around if _add_thought(known[one], request.result)]
+            changed.update((one, known[one]) for one in told)
+        elif place in known:
             changed[place] = known[place]
             _add_to(known[place], request)
     return [*changed.values()]
+
+
+def _add_thought(call: LlmCall, text: object) -> bool:
+    """Add a piece of a streamed answer that its text lacks: it is reasoning.
+
+    Returns:
+        Whether the call has an answer without this piece.
+    """
+    answer = outputs(call)
+    parts = answer[0]["parts"] if answer else []
+    said = "".join(part["content"] for part in parts if part["type"] in {"text", "reasoning"})
+    if not parts or not isinstance(text, str) or text in said:
+        return False
+    first, *others = unpack(call).output_messages or []
+    thoughts = [*tool_parts.parts_of([first], "reasoning"), {"type": "reasoning", "content": text}]
+    rest = [part for part in first["parts"] if part["type"] != "reasoning"]
+    call.output_messages = [{**first, "parts": [*thoughts, *rest]}, *others]
+    return True
 
 
 def _add_to(call: LlmCall, request: ToolCall) -> None:

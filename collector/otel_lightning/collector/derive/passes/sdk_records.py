@@ -14,7 +14,7 @@ from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import place_of
 
 WITHIN_NS = 10_000_000_000
-"""Length (10 s) of the time interval in a mark. Both records end in one of two neighbours."""
+"""Length (10 s) of the time interval in a mark. Both records end in one, or in two neighbours."""
 LATER_NS = 5_000_000
 """Time (5 ms) by which an SDK's record may end later: both listen to the stream that ends."""
 
@@ -29,8 +29,10 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
     if is_sdks or _is_frameworks(call):  # neither, as most calls
         end_ns = call.end_ns or 0
         ended = end_ns // WITHIN_NS
-        # Fewer calls are an SDK's than a framework's, so the SDK's has several marks.
-        ends = {(end_ns - LATER_NS) // WITHIN_NS, ended, ended + 1} if is_sdks else {ended}
+        # Fewer calls are an SDK's than a framework's, so the SDK's has several marks: also of the
+        # interval before, if it began there.
+        begun = min(call.start_ns or end_ns, end_ns - LATER_NS) // WITHIN_NS
+        ends = {max(begun, ended - 1), ended, ended + 1} if is_sdks else {ended}
         for at in sorted(ends):
             yield from ((f"{kind} {at}", is_sdks) for kind in _kinds(call))
     if call.past.saw and (_is_clients(call) or _is_frameworks(call)):
@@ -59,7 +61,7 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
         if (own.trace_id, own.parent_span_id) not in known
         for whole in (one for kind in _kinds(own) for one in wholes.get(kind, ()))
         if whole is not own
-        and _contains(whole, own)
+        and (_contains(whole, own) or _is_inside(whole, own))
         and (own.content == "absent" or _alike(whole, own))
     ]
     times: dict[tuple[str, str], int] = defaultdict(int)
@@ -120,3 +122,15 @@ def _contains(whole: LlmCall, own: LlmCall) -> bool:
     sent = own.input_tokens
     counted = whole.input_tokens in {None, sent, sent and sent - cached}
     return begun and counted and (own.end_ns or 0) <= (whole.end_ns or 0) + LATER_NS
+
+
+def _is_inside(whole: LlmCall, own: LlmCall) -> bool:
+    """Tell whether a framework's record with the same counts lies inside the time of the SDK's.
+
+    The span of Anthropic's `messages.stream` is around its call of `messages.create`, where
+    OpenInference listens.
+    """
+    if whole.input_tokens is None or whole.input_tokens != own.input_tokens:
+        return False
+    begun = (own.start_ns or 0) <= whole.latest_start_ns
+    return begun and (whole.end_ns or 0) <= (own.end_ns or 0) + LATER_NS
