@@ -47,6 +47,8 @@ SPAN_KIND, MODEL = "gen_ai.span.kind", "chatmodel"
 flattened keys, in which the others have what the step of the graph got and returned."""
 NAMES_ONLY = {"opentelemetry.instrumentation.haystack"}
 """Scopes of packages that write the names of an answer's fields (`replies`) and not its texts."""
+LAST_ONLY = {"opentelemetry.instrumentation.vertexai"}
+"""Scopes of packages that write of an input only what is new, without the system's instructions."""
 RESPONSES = "response"
 """Netra's type of a request of the Responses API."""
 RERANK = "rerank"
@@ -168,7 +170,7 @@ def _read_call(span: Span) -> LlmCall:
         call.finish_reason = finish.reason(semconv.finish_reasons(attributes)[0])
     # A text that is no JSON was not truncated.
     texts = [text for text in plan.contents(attributes) if text[:1] in JSON_STARTS]
-    return span_rows.completed(call, *texts)
+    return span_rows.completed(call, *texts, cut=span.scope_name in LAST_ONLY)
 
 
 def _read_rerank(span: Span) -> Retrieval:
