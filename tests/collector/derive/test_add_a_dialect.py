@@ -57,8 +57,17 @@ def test_its_test_passes(checkout: Path) -> None:
 def test_it_is_asked_before_the_dialects_that_are_known(checkout: Path) -> None:
     names = run(checkout, "-c", ALL).split()
     assert names == [
-        *("acme", "nat", "openinference", "traceai", "mastra", "mlflow", "langfuse", "langsmith"),
-        *("vercel", "litellm", "claude_code", "codex", "gemini_cli", "livekit", "monocle"),
+        *("acme", "nat", "openinference", "traceai", "trulens", "mastra", "mlflow", "langfuse"),
+        *(
+            "langsmith",
+            "vercel",
+            "litellm",
+            "claude_code",
+            "codex",
+            "gemini_cli",
+            "livekit",
+            "monocle",
+        ),
         *("langtrace", "openai_agents", "indexed", "semconv", "haystack", "observed"),
         "honeyhive",
     ]
