@@ -43,6 +43,13 @@ def test_the_first_call_of_an_agent_continues_the_response_that_the_agent_states
     assert trace_keys(first, []) & trace_keys(later, [])  # so a store derives them together
 
 
+def test_a_call_that_states_another_response_continues_that_one() -> None:
+    first = [agent("t1", 0), call("t1", 1, "sun", "resp_1"), call("t1", 3, "rain", "resp_2")]
+    later = [agent("t2", 20, "resp_2"), call("t2", 21, "snow", "resp_3", **{ID: "resp_1"})]
+    *_, last = derive([*first, *later], []).llm_calls
+    assert last.request_params == {"previous_response_id": "resp_1"}
+
+
 def test_a_response_that_is_the_agents_own_is_not_continued() -> None:
     spans = [agent("t1", 0, "resp_2"), call("t1", 1, "sun", "resp_1"), call("t1", 3, "x", "resp_2")]
     calls = derive(spans, []).llm_calls

@@ -76,6 +76,8 @@ def _continue_older(calls: Iterable[LlmCall], stated: Mapping[Place, str], nodes
         if place is None or place in begun:
             continue
         begun.add(place)
+        if "previous_response_id" in call.request_params:
+            continue
         older = answered.get(stated[place])
         if older is not None and (older.end_ns or 0) <= call.latest_start_ns:
             previous = {"previous_response_id": stated[place]}
