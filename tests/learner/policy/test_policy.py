@@ -107,6 +107,40 @@ def test_rollouts_of_none_of_the_variants_in_the_file_teach_nothing(
     assert traces.ask("SELECT * FROM policies") == []
 
 
+SERVES_NOTHING = {
+    "is disabled, so no variant would be served. Set its state": {"state": "DISABLED"},
+    "serves nothing: it has no targeting and no default": {"targeting": {}, "defaultVariant": None},
+}
+
+
+@pytest.mark.parametrize("told", SERVES_NOTHING)
+@pytest.mark.parametrize("command", ["policy", "evaluate"])
+def test_flag_that_serves_nothing_has_no_live_policy_to_beat(
+    traces: "Traces", flag_file: Path, told: str, command: str
+) -> None:
+    """The whole value of the new policy passed for its gain."""
+    log(traces, SUCCESS, rollouts=40)
+    document = json.loads(flag_file.read_text())
+    document["flags"]["support-prompt"] |= SERVES_NOTHING[told]
+    flag_file.write_text(json.dumps(document))
+    where = ["--store", traces.store(), "--key", "support-prompt", "--flags", str(flag_file)]
+    result = CliRunner().invoke(cli, [command, *where], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert told in result.stderr
+    assert traces.ask("SELECT * FROM policies") == []
+
+
+def test_evaluating_a_flag_file_whose_variants_nobody_logged_is_refused(
+    traces: "Traces", flag_file: Path
+) -> None:
+    log(traces, SUCCESS, rollouts=40)
+    with_variants(flag_file, {"short": 1, "long": 1, "brief": 0})
+    where = ["--store", traces.store(), "--key", "support-prompt", "--flags", str(flag_file)]
+    result = CliRunner().invoke(cli, ["evaluate", *where], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "which has: short, long. The rollouts are of: brief, careful" in result.stderr
+
+
 def test_refusal_for_an_arm_without_rollouts_names_it(traces: "Traces", flag_file: Path) -> None:
     log(traces, SUCCESS)
     with_variants(flag_file, {"brief": 1, "friendly": 1, "careful": 1, "new": 1})

@@ -84,7 +84,7 @@ def check_named(
     if not given:
         raise DataError(NOTHING_NAMED)
     if flags is not None:
-        flag_file.read_flag_file(flags, key)
+        flag_file.check_serves(flag_file.read_flag_file(flags, key), key, flags)
     if version is not None:
         recorded = policies_of(store, key)
         in_context = {one for one, _, _ in versions_in_context(store, key)}
@@ -116,11 +116,13 @@ def _of_version(
 
 def _of_file(store: Store, rows: pl.DataFrame, key: str, flags: Path) -> Candidate:
     document = flag_file.read_flag_file(flags, key)
+    served = flag_file.live_shares(document, key)
+    flag_file.check_logged(rows["arm"].unique().to_list(), list(served), key, flags)
     label = f"'{flags}'"
     part = flag_file.our_part(document, key)
     names = features_of(part)
     if not names:
-        return _fixed(label, flag_file.live_shares(document, key), rows)
+        return _fixed(label, served, rows)
     # A canary is served as version@share; its features are declared by the policy itself.
     version = (flag_file.served_version(part) or "").split("@")[0]
     for row in policies_of(store, key):

@@ -239,6 +239,8 @@ def _check_served(document: dict[str, Any], request: Request) -> None:
             f"Flag '{request.key}' in '{request.flags}' may serve fewer than two variants, so "
             "there is nothing to choose. Add a variant, or raise a weight of 0."
         )
+    # The gain over a flag that serves nothing would be the whole value of the new policy.
+    flag_file.check_serves(document, request.key, request.flags)
 
 
 def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> Choices:

@@ -104,6 +104,24 @@ def variants(document: Mapping[str, Any], key: str) -> list[str]:
     return list(document["flags"][key].get("variants") or {})
 
 
+def check_serves(document: Mapping[str, Any], key: str, path: Path) -> None:
+    """Refuse a flag that serves no variant: agents get the default in their own code then.
+
+    Raises:
+        DataError: If the flag is disabled, or has neither targeting nor a default variant.
+    """
+    if document["flags"][key].get("state", "ENABLED") != "ENABLED":
+        raise DataError(
+            f"Flag '{key}' in '{path}' is disabled, so no variant would be served. Set its state "
+            "to ENABLED."
+        )
+    if not live_shares(document, key):
+        raise DataError(
+            f"Flag '{key}' in '{path}' serves nothing: it has no targeting and no default variant. "
+            "Give it one of the two."
+        )
+
+
 def check_logged(logged: Collection[str], served: Collection[str], key: str, path: Path) -> None:
     """Refuse rollouts that are all of other variants than a flag may serve.
 

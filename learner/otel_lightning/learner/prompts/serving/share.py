@@ -92,13 +92,8 @@ def check_flag(path: Path, document: Mapping[str, Any], key: str) -> None:
             with other flags.
     """
     joint.check_alone(document["flags"], key)
+    flag_file.check_serves(document, key, path)
     flag = document["flags"][key]
-    if flag.get("state", "ENABLED") != "ENABLED":
-        raise DataError(f"Flag '{key}' in '{path}' is disabled, so no variant would be served.")
-    if not flag_file.live_shares(document, key):
-        raise DataError(
-            f"Flag '{key}' in '{path}' serves nothing: it has no targeting and no default variant."
-        )
     version = str((flag.get("metadata") or {}).get(POLICY_VERSION) or "")
     if "@" in version:
         policy = version.split("@", maxsplit=1)[0]
