@@ -241,6 +241,7 @@ def bandit(
                 "completion_logprobs": [-3.0] * completion if logged else None,
                 "reward": float(attempt % 2),
                 "advantage": attempt % 2 - 0.5,
+                "content": "full",
                 "is_carried": True,
             }
             rows.append(row)
