@@ -867,3 +867,28 @@ def test_a_response_that_traceloop_wrote_as_text_is_geminis_object(
     keys = chat(history, said("assistant", "Yes."), {"gen_ai.provider.name": provider})
     (part,) = (only_call(keys).input_messages or [])[2]["parts"]
     assert part["response"] == (json.loads(told) if is_object else told)
+
+
+LABELLED = {"openinference.span.kind": "LLM", "gen_ai.operation.name": "chat"}
+
+
+@pytest.mark.parametrize("key", ["gen_ai.response.finish_reasons", "ai.response.finishReason"])
+def test_the_error_of_a_tool_on_other_spans_of_its_trace_is_none_of_the_call(key: str) -> None:
+    """OpenInference's processor for Vercel's AI SDK writes it there."""
+    ended = {"gen_ai.request.model": "m", key: ["stop"]}
+    if key.startswith("ai."):
+        ended |= {"ai.operationId": "ai.generateText.doGenerate"}
+    call = only_call(LABELLED | ended, status="ERROR", message="no such city")
+    assert (call.error_type, call.error_message) == (None, None)
+    own = span(LABELLED | ended, status="ERROR", events=(Event("exception", 0, {}),))
+    (failed,) = derive([own], []).llm_calls
+    assert failed.error_type == "_OTHER"
+    assert only_call(LABELLED | {"gen_ai.request.model": "m"}, status="ERROR").error_type
+
+
+def test_a_span_that_openinferences_processor_only_labelled_is_the_conventions() -> None:
+    labels = {"openinference.span.kind": "EMBEDDING", "embedding.model_name": "m"}
+    told = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 8}
+    call = only_call({"gen_ai.operation.name": "embeddings", **labels, **told})
+    assert (call.dialect, call.operation) == ("semconv", "embeddings")
+    assert (call.request_model, call.response_model, call.input_tokens) == ("m", None, 8)

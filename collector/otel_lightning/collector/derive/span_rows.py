@@ -28,6 +28,8 @@ TOKEN_COUNTS = (
     "cache_creation_input_tokens",
 )
 
+REASONS = {"gen_ai.response.finish_reasons", "ai.response.finishReason"}
+"""Keys of the reason why a model ended its answer, in spans of Vercel's AI SDK."""
 STOPPED = ("stop", "completed")
 """The reasons that some providers and instrumentations give for an answer with tool calls, too."""
 
@@ -40,7 +42,19 @@ def failed(span: Span) -> bool:
     """
     if span.status_code.endswith("OK"):
         return False
-    return span.status_code.endswith("ERROR") or bool(span.attributes.get("error.type"))
+    if span.attributes.get("error.type"):
+        return True
+    return span.status_code.endswith("ERROR") and not _is_error_of_another(span)
+
+
+def _is_error_of_another(span: Span) -> bool:
+    """Tell whether a span has the error of another one.
+
+    OpenInference's processor for Vercel's AI SDK gives that of a tool to other spans of the trace.
+    """
+    if "openinference.span.kind" not in span.attributes or not REASONS & span.attributes.keys():
+        return False
+    return "exception" not in [event.name for event in span.events]
 
 
 def error(span: Span) -> tuple[str | None, str | None]:

@@ -48,8 +48,14 @@ DSPY_FINISH = "finish.__call__"
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has OpenInference's span kind and no keys of another dialect."""
-    return KIND in span.attributes and OTHERS.isdisjoint(span.attributes)
+    """Tell whether the span has OpenInference's span kind and no keys of another dialect.
+
+    To Vercel's AI SDK 7, its processor adds the kind also where it adds no content.
+    """
+    attributes = span.attributes
+    if KIND not in attributes or not OTHERS.isdisjoint(attributes):
+        return False
+    return "input.value" in attributes or "gen_ai.operation.name" not in attributes
 
 
 def read(span: Span) -> Row | None:

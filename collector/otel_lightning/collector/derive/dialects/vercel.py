@@ -60,9 +60,6 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         json_text.parse(tool) for tool in tools if isinstance(tool, str)
     )
     call.finish_reason = finish.reason(attributes.get("ai.response.finishReason"))
-    if call.finish_reason not in {None, "error"} and not _raised(span):
-        # OpenInference's processor gives the error of a tool to the spans of its trace, too.
-        call.error_type = call.error_message = None
     system = messages.system_parts(attributes.get("gen_ai.system_instructions"))  # Sentry's
     sent = messages.conversation(_sent(span), span.memory)
     call.input_messages = messages.with_system(system, sent, span.memory) or None
@@ -86,10 +83,6 @@ def _read_moved(span: Span, operation: str) -> LlmCall:
         (said, *_) = call.output_messages or [messages.choice([], call.finish_reason)]
         call.output_messages = [{**said, "parts": [thought, *said["parts"]]}]
     return span_rows.completed(call)
-
-
-def _raised(span: Span) -> bool:
-    return any(event.name == "exception" for event in span.events)
 
 
 def _settings(span: Span) -> dict[str, Any]:
