@@ -5,19 +5,19 @@ import resource
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
 import pytest
 from support.otlp_client import send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli, join
+from support.running import Ingester, cli, eventually, join
 
 from otel_lightning.collector.store import Store, StoreError, open_store, write_server
+from otel_lightning.collector.store.clients import reader_limits
 from otel_lightning.collector.store.clients.bounded import is_bounded
 from otel_lightning.collector.store.clients.reader_limits import ReaderLimits
-from otel_lightning.collector.store.errors import OutOfMemoryError
 from otel_lightning.collector.store.opening import attach
 from otel_lightning.collector.store.sql_text import quote_name
 
@@ -107,27 +107,26 @@ def served(tmp_path: Path) -> Iterator[tuple[Store, Path]]:
         yield holder, path
 
 
-def use_up_memory(holder: Store) -> None:
+def use_up_memory(holder: Store, path: Path) -> None:
     """Leave so little memory that DuckDB cannot even call what judges a statement."""
-    limit = 4_000_000
-    with suppress(StoreError):  # it is less than what is in use
-        while True:
+    server = json.loads(path.with_name("traces.duckdb.server").read_text())
+    with closing(attach(server["sql"], server["reader"])) as client:
+        limit, refused = 4_000_000, ""
+        while "Authorization failed" not in refused:
             holder.limit(limit)
             limit = limit * 95 // 100
+            try:
+                client.execute("FROM remote.query('SELECT 1 AS one')").fetchall()
+            except duckdb.Error as error:
+                refused = str(error)
 
 
 def test_a_statement_that_could_not_be_judged_for_want_of_memory_is_asked_again(
     served: tuple[Store, Path],
 ) -> None:
     holder, path = served
-    server = json.loads(path.with_name("traces.duckdb.server").read_text())
-    with (
-        open_store(path, read_only=True) as reader,
-        closing(attach(server["sql"], server["reader"])) as client,
-    ):
-        use_up_memory(holder)
-        with pytest.raises(duckdb.Error, match="Authorization failed"):
-            client.execute("FROM remote.query('SELECT 1 AS one')")
+    with open_store(path, read_only=True) as reader:
+        use_up_memory(holder, path)
         ended = threading.Timer(0.5, holder.limit, [512_000_000])
         ended.start()
         assert reader.query("SELECT 1 AS one")["one"].to_pylist() == [1]
@@ -137,10 +136,32 @@ def test_a_statement_that_could_not_be_judged_for_want_of_memory_is_asked_again(
 def test_a_statement_that_cannot_be_judged_says_why(served: tuple[Store, Path]) -> None:
     holder, path = served
     with open_store(path, read_only=True) as reader:
-        use_up_memory(holder)
-        with pytest.raises(OutOfMemoryError, match="larger --memory"):
+        use_up_memory(holder, path)
+        with pytest.raises(StoreError, match=r"larger --memory|Out of Memory Error"):
             reader.query("SELECT 1 AS one")
         holder.limit(512_000_000)
+
+
+def test_answers_leave_no_threads_behind(served: tuple[Store, Path]) -> None:
+    _, path = served
+    with open_store(path, read_only=True) as reader:
+        reader.query("SELECT 1 AS one")
+        before = {thread.ident for thread in threading.enumerate()}
+        for _ in range(20):
+            reader.query("SELECT 1 AS one")
+        # Longer than any other thread lasts, and shorter than an answer is kept.
+        eventually(lambda: {one.ident for one in threading.enumerate()} <= before, seconds=20)
+
+
+def test_an_answer_is_dropped_in_time(
+    served: tuple[Store, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_limits, "KEPT_SECONDS", 3.0)
+    holder, path = served
+    kept = "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'lightning_answers'"
+    with open_store(path, read_only=True) as reader:
+        assert reader.query("SELECT 1 AS one")["one"].to_pylist() == [1]
+    eventually(lambda: holder.column(kept) == [0])
 
 
 def test_what_explains_by_running_is_refused(reader: Store) -> None:

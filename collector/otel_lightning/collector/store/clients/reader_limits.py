@@ -3,11 +3,13 @@
 DuckDB has no such limits for one statement, and a statement that its Quack server runs cannot be
 interrupted. So we run the statement first: on our own connection, which can be interrupted, or in a
 separate process if its memory is not bounded. The answer goes into a table in memory. The server
-then only reads this table, and a timer drops it.
+then only reads this table, and a thread drops it.
 """
 
 import itertools
+import queue
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -52,6 +54,8 @@ class LimitedReads:
         self._processes: ReaderProcesses | None = None
         self._clients: ClientWatch | None = None
         self._numbers = itertools.count(1)
+        self._answered: queue.SimpleQueue[tuple[float, str] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._forget_in_time, name="answers", daemon=True).start()
         connection.execute(f"ATTACH ':memory:' AS {ANSWERS}")
 
     def served_at(self, address: str, token: str) -> None:
@@ -84,6 +88,7 @@ class LimitedReads:
             self._processes.close()
         if self._clients:
             self._clients.stop()
+        self._answered.put(None)
 
     def answer(self, select: str, cancellation: Cancellation, *, bounded: bool) -> str:
         """Run a SELECT and return a statement that reads its answer, or raises its error.
@@ -109,9 +114,7 @@ class LimitedReads:
             return _error(cancellation.reason or late)
         except duckdb.Error as error:
             return _error(self._told(select) or str(error))
-        forgetting = threading.Timer(KEPT_SECONDS, self._forget, [table])
-        forgetting.daemon = True
-        forgetting.start()
+        self._answered.put((time.monotonic() + KEPT_SECONDS, table))
         return self._within_rows(table)
 
     def _run(self, select: str, table: str, cancellation: Cancellation) -> None:
@@ -150,6 +153,13 @@ class LimitedReads:
                 f"Add LIMIT, or ask for a sum."
             )
         return f"FROM {table}"
+
+    def _forget_in_time(self) -> None:
+        """Drop each answer in its time: one thread does it, since readers may ask many a second."""
+        while answered := self._answered.get():
+            at, table = answered
+            time.sleep(max(at - time.monotonic(), 0))
+            self._forget(table)
 
     def _forget(self, table: str) -> None:
         with suppress(duckdb.Error):  # the store may be closed by now

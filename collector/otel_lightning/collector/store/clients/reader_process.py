@@ -102,7 +102,8 @@ class _Process(Child):
                 f"It took longer than {seconds:g} seconds, the limit of this token."
             ) from error
         except OSError as error:
-            raise ReaderError(_too_much(self._memory_bytes)) from error
+            told = f"{_too_much(self._memory_bytes)[:-1]}, or its process was killed."
+            raise ReaderError(told) from error
         if kind == FAILED:
             raise ReaderError(answer.decode(errors="replace"))
         return answer
