@@ -363,7 +363,7 @@ def reward_is_nan(traces: "Traces") -> None:
         (no_choices, "It has none of any flag. Let the agent evaluate the flag by OpenFeature"),
         (one_rollout, "Only arm 'brief' of flag 'support-prompt' was tried"),
         (constant_rewards, "All 2 rewards for flag 'support-prompt' are 1, so they say nothing"),
-        (no_propensity, "None of the 1 choices of arm 'careful' for flag 'support-prompt' has a"),
+        (no_propensity, "None of 1 choice of arm 'careful' for flag 'support-prompt' has a"),
         (
             impossible_propensity,
             "Rollout 'careful' has a propensity of 0 for flag 'support-prompt', and 1 of 2 choices",

@@ -392,8 +392,8 @@ def _check_propensities(logged: pl.DataFrame, key: str) -> None:
     if unknown.height:
         arm, count, _ = unknown.row(0)
         raise DataError(
-            f"None of the {count} choices of arm '{arm}' for flag '{key}' has a propensity, "
-            f"so importance weights are undefined. Put '{PROPENSITY}.{arm}' into the "
+            f"None of {number_of(count, 'choice')} of arm '{arm}' for flag '{key}' has a "
+            f"propensity, so importance weights are undefined. Put '{PROPENSITY}.{arm}' into the "
             f"flag's metadata, set the attribute '{PROPENSITY}', or estimate them with "
             "--propensities frequencies."
         )

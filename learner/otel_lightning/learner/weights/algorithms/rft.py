@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights.algorithms import Row
 
@@ -50,8 +51,8 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
     good = [e for e in examples if e.advantage > settings.threshold]
     if not good:
         raise DataError(
-            f"None of the {len(examples)} completions of the train split has an advantage above "
-            f"{settings.threshold:g}. Collect rollouts that succeed, or lower --threshold if "
+            f"None of {number_of(len(examples), 'completion')} of the train split has an advantage "
+            f"above {settings.threshold:g}. Collect rollouts that succeed, or lower --threshold if "
             "advantages below it are good ones too."
         )
     if settings.fewest_calls:
