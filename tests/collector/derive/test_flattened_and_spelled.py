@@ -159,3 +159,17 @@ def test_the_id_that_google_adk_does_not_know_is_none() -> None:
     keys = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "sun"}
     (tool,) = derive([span(keys | {"gen_ai.tool.call.id": "<not specified>"})], []).tool_calls
     assert tool.tool_call_id is None
+
+
+def test_the_response_that_an_answer_of_smolagents_spells_is_read() -> None:
+    raw = (
+        "ChatCompletion(id='r1', choices=[Choice(finish_reason='tool_calls', index=0, message="
+        f"Message(content=None, role='assistant', tool_calls=[Call({CALL})]))], model='m-1')"
+    )
+    keys = {"openinference.span.kind": "LLM", "llm.model_name": "m", "llm.token_count.total": 3}
+    call = only_call(keys | {"output.value": {"role": "assistant", "content": None, "raw": raw}})
+    assert (call.response_id, call.response_model) == ("r1", "m-1")
+    asks = asked("c1", "sun", {})["parts"][0] | {"arguments_raw": "{}"}
+    assert call.output_messages == [
+        {"role": "assistant", "parts": [asks], "finish_reason": "tool_calls"}
+    ]
