@@ -264,7 +264,8 @@ def test_why_a_statement_could_not_be_judged_is_told_and_logged(
     runs = guard.authorize("a session of a reader", "SELECT 1")
     with pytest.raises(duckdb.Error, match="no process can be started"):
         duckdb.sql(str(runs)).fetchall()
-    assert "no process can be started" in caplog.text
+    guard.authorize("a session of a reader", "SELECT 2")
+    assert caplog.text.count("no process can be started") == 1
 
 
 @pytest.mark.parametrize("deep", ["(" * 9000 + "1" + ")" * 9000, "1+" * 20_000 + "1", "[" * 900])

@@ -61,6 +61,8 @@ ACTIVE = f"""
 A statement whose client has gone in the middle of its answer is listed for ever, so old ones do
 not count."""
 STARTED_SECONDS = 0.1
+MOST_LOGGED = 20
+"""Reasons why statements could not be judged that are logged, each once."""
 BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
 """What DuckDB appends to the name of a database's file, for the files that it makes beside it."""
 
@@ -96,6 +98,7 @@ class ReadOnlyGuard:
         self.tokens, self._parser, self._answer = tokens, parser, answer
         self._writers: set[str] = set()
         self._scanners: set[str] = set()
+        self._logged: set[str] = set()
         self.gate = StatementGate()
         """Where each statement passes, also those of the page."""
 
@@ -120,9 +123,16 @@ class ReadOnlyGuard:
         except ClosedGateError as error:
             return _refused(sql, str(error))
         except Exception as error:  # noqa: BLE001  Quack would only say "Authorization failed"
-            # Without a traceback: a statement that is nested very deeply is one reason.
-            logger.error("A statement could not be judged: %r", error)  # noqa: TRY400
+            self._log_once(repr(error))
             return _refused(sql, f"lightning-ingest could not judge the statement: {error}")
+
+    def _log_once(self, reason: str) -> None:
+        """Log why statements cannot be judged, each reason once: there may be many a second."""
+        if reason in self._logged or len(self._logged) >= MOST_LOGGED:
+            return
+        self._logged.add(reason)
+        # Without a traceback: a statement that is nested very deeply is one reason.
+        logger.error("A statement could not be judged, as others like it: %s", reason)
 
     @contextmanager
     def alone(self, connection: duckdb.DuckDBPyConnection) -> Iterator[bool]:
