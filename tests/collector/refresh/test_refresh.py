@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.deliveries import (
@@ -72,7 +72,12 @@ def test_counts_whose_sum_no_column_holds_stop_no_deriving(count: int, tmp_path:
         assert not len(store.query("FROM stale"))
 
 
+SWAPPED = [0, 16, 10, 3, 4, 5, 2, 12, 1, 11, 6, 17, 7, 13, 14, 15, 9, 8]
+"""An order in which two tool responses of one time come before and after each other's call."""
+
+
 @settings(max_examples=5)
+@example([*SWAPPED, *range(len(SWAPPED), len(WITH_REWARD))], 0, 0)
 @given(
     st.permutations(range(len(WITH_REWARD))), st.integers(0, len(SENT)), st.integers(0, len(SENT))
 )

@@ -5,6 +5,7 @@ lists the events in one attribute.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from otel_lightning.collector.derive.attributes import reading
@@ -12,7 +13,7 @@ from otel_lightning.collector.derive.rows import Attributes, Log, Span
 from otel_lightning.collector.derive.text import json_text, payloads
 
 _Record = tuple[Log, dict[str, Any]]
-CHOICE = "gen_ai.choice"
+ASSISTANT, TOOL, CHOICE = "gen_ai.assistant.message", "gen_ai.tool.message", "gen_ai.choice"
 COUNTED = "gen_ai.usage"
 """The event that has Ax's token counts."""
 EVENTS = "events"
@@ -20,8 +21,8 @@ EVENTS = "events"
 MESSAGE_EVENTS = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
-    "gen_ai.assistant.message": "assistant",
-    "gen_ai.tool.message": "tool",
+    ASSISTANT: "assistant",
+    TOOL: "tool",
     CHOICE: "assistant",
 }
 WHOLE_EVENTS = {
@@ -53,11 +54,13 @@ def _in_order(records: Iterable[_Record]) -> Iterator[tuple[str, Any]]:
     """Yield the messages of log records in time order, because delivery may have reordered them.
 
     JavaScript's clock gives many records the same time. Then the order in which they were received
-    decides, if a conversation can have it; otherwise that of roles, and among tool responses and
-    choices their number.
+    decides, if a conversation can have it; otherwise that of roles, and among choices their number.
+    Tool responses of one time are in the order of the calls that they answer.
     """
     known = sorted(records, key=_time)
-    if not _is_conversation([(log.event_name or "", said) for log, said in known]):
+    if _is_conversation([(log.event_name or "", said) for log, said in known]):
+        known = _as_asked(known)
+    else:
         known = _by_role(known)
     yield from ((log.event_name or "", said) for log, said in known)
 
@@ -81,16 +84,16 @@ def _is_conversation(told: list[tuple[str, dict[str, Any]]]) -> bool:
             choice = index if isinstance(index, int) else choice
             continue
         begins = last == "gen_ai.system.message"
-        answers = name == "gen_ai.tool.message"
+        answers = name == TOOL
         allowed = begins or name != "gen_ai.system.message"
         if last == CHOICE or not allowed or (waiting and not answers):
             return False
-        if begins and name == "gen_ai.assistant.message":
+        if begins and name == ASSISTANT:
             return False
         if answers and str(said.get("id")) not in waiting:
             return False
         waiting.discard(str(said.get("id")))
-        if name == "gen_ai.assistant.message":
+        if name == ASSISTANT:
             waiting = set(_asked(said))
         last = name
     return True
@@ -101,6 +104,24 @@ def _asked(said: Mapping[str, Any]) -> list[str]:
     calls = said.get("tool_calls")
     known = calls if isinstance(calls, list) else ()
     return [str(call.get("id")) for call in known if isinstance(call, dict)]
+
+
+def _as_asked(known: list[_Record]) -> list[_Record]:
+    """Put neighbouring tool responses of one time into the order of the calls that they answer."""
+    ordered: list[_Record] = []
+    asked: dict[str, int] = {}
+
+    def place(record: _Record) -> tuple[int, ...]:
+        return (*_time(record), asked.get(str(record[1].get("id")), -1))
+
+    for name, records_of_name in groupby(known, lambda record: record[0].event_name):
+        some = list(records_of_name)
+        if name == TOOL:
+            some.sort(key=place)
+        elif name == ASSISTANT:
+            asked = {call_id: number for number, call_id in enumerate(_asked(some[-1][1]))}
+        ordered += some
+    return ordered
 
 
 def _by_role(known: list[_Record]) -> list[_Record]:
