@@ -37,7 +37,7 @@ class Groups(Generic[Member]):
         self.add(member)
         while (above := self._up[member]) != member:
             # Path halving: each step shortens the path for the next search.
-            member = self._up[member] = self._up[above]
+            self._up[member] = member = self._up[above]
         return member
 
     def join(self, one: Member, other: Member) -> None:
