@@ -42,6 +42,12 @@ def recording(request: pytest.FixtureRequest) -> Recording:
     return next(one for one in recordings() if one.name == request.param)
 
 
+@pytest.fixture(params=[name for name in DIALECTS if name != "openlit/tool"])
+def whole(request: pytest.FixtureRequest) -> Recording:
+    """One from which all calls are learned: OpenLIT leaves tool calls out of what is read later."""
+    return next(one for one in recordings() if one.name == request.param)
+
+
 def received(traces: "Traces", *runs: bytes) -> list[str]:
     """Store and derive runs of one task, one after the other; return their rollouts."""
     rollouts: list[str] = []
@@ -87,12 +93,12 @@ def test_later_calls_are_the_same_state_and_have_an_advantage(
 
 
 def test_an_answer_that_was_given_twice_is_learned_once_even_if_the_template_writes_ids(
-    recording: Recording, traces: "Traces", tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+    whole: Recording, traces: "Traces", tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = tokenizer.chat_template.replace("<call> ", "<call> {{ call.id | list | join(' ') }} ")
     assert written != tokenizer.chat_template
     monkeypatch.setattr(tokenizer, "chat_template", written)
-    rewarded(traces, [once_more(recording, n) for n in (1, 2, 3)], [1.0, 1.0, 0.0], "group")
+    rewarded(traces, [once_more(whole, n) for n in (1, 2, 3)], [1.0, 1.0, 0.0], "group")
     with open_store(traces.path) as store:
         package = "otel_lightning.learner.weights"
         rows = read(store, package, "completions", carried=CARRIED)
@@ -103,10 +109,10 @@ def test_an_answer_that_was_given_twice_is_learned_once_even_if_the_template_wri
 
 
 def test_pairs_are_of_different_answers_to_the_same_state(
-    recording: Recording, traces: "Traces"
+    whole: Recording, traces: "Traces"
 ) -> None:
-    worse, said, other = ended_otherwise(recording, 3)
-    runs = [once_more(recording, 1), once_more(recording, 2), worse]
+    worse, said, other = ended_otherwise(whole, 3)
+    runs = [once_more(whole, 1), once_more(whole, 2), worse]
     rewarded(traces, runs, [1.0, 1.0, 0.0], "group")
     output = traces.path.with_name("pairs.jsonl")
     told = ["export", "--store", str(traces.path), "--form", "trl-dpo", "--output", str(output)]
