@@ -134,7 +134,10 @@ def former_end(store_path: Path) -> End | None:
 
 
 def is_running(store_path: Path) -> bool:
-    """Return whether the process that last served a store seems to run."""
+    """Return whether the process that last served a store seems to run.
+
+    A process that has ended keeps its number until its parent has asked for its end.
+    """
     noted = _read(run_file(store_path))
     if noted is None:
         return False
@@ -144,7 +147,14 @@ def is_running(store_path: Path) -> bool:
         return True
     except OSError:
         return False
-    return True
+    return not _is_zombie(noted.pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    with suppress(OSError):  # there is no such file on macOS
+        # After the name, which is in brackets and may have any characters.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return False
 
 
 def _read(file: Path) -> _Noted | None:

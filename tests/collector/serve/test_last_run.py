@@ -99,6 +99,18 @@ def test_a_process_that_is_killed_again_and_again_is_an_alarm(tmp_path: Path) ->
         assert process.wait(60) == 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_killed_process_is_told_before_its_parent_has_asked_for_its_end(tmp_path: Path) -> None:
+    store = tmp_path / "t.duckdb"
+    with logged(store, tmp_path / "log") as (process, _):
+        process.kill()
+        state = Path(f"/proc/{process.pid}/stat")
+        eventually(lambda: state.read_text().rpartition(")")[2].split()[0] == "Z")
+        told = cli("check", "--store", str(store))
+    assert told.returncode == 1
+    assert f"process {process.pid} was not asked to stop" in told.stdout
+
+
 def test_a_second_signal_is_a_wish_too(tmp_path: Path) -> None:
     store = tmp_path / "t.duckdb"
     with logged(store, tmp_path / "log") as (process, _):
