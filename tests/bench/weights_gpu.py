@@ -13,6 +13,7 @@ rows and seed: their losses should be equal but for rounding.
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -143,8 +144,6 @@ def losses(algorithm: str, kind: str) -> dict[str, Any]:
 
 def measure(way: str, *, tiny: bool) -> dict[str, float]:
     """Train a model of one shape; return speed and memory."""
-    import torch
-
     from otel_lightning.learner.weights import train as module
 
     shape, options = WAYS[way]
@@ -175,7 +174,6 @@ def measure(way: str, *, tiny: bool) -> dict[str, float]:
         "judge_gb": max(peaks["completion_logprobs"][1], peaks["completion_logprobs"][3]) / 1e9,
         "loading": took["load_model"][0],
         "rest": whole - judged - took["load_model"][0] - trained,
-        "gpus": float(torch.cuda.device_count()),
     }
 
 
@@ -293,8 +291,6 @@ def words() -> Any:
 
 def hide_accelerators() -> None:
     """Let torch find no accelerator in this process."""
-    import os
-
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 

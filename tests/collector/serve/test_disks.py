@@ -64,6 +64,14 @@ def disks(tmp_path: Path) -> Iterator[Callable[..., Disk]]:
         yield mount
 
 
+def with_spool_elsewhere(disk: Disk, spool: Path) -> Path:
+    """Name a store on a disk whose spool is not on that disk."""
+    store = disk.folder / "t.duckdb"
+    spool.mkdir()
+    store.with_name("t.duckdb.spool").symlink_to(spool)
+    return store
+
+
 @pytest.mark.parametrize("way", ["make_read_only", "pull"])
 def test_a_disk_that_stops_is_told_and_nothing_is_lost_when_it_is_back(
     way: str, disks: Callable[..., Disk], tmp_path: Path
@@ -125,9 +133,7 @@ def test_a_disk_of_the_store_that_hangs_stops_no_receiving(
     disks: Callable[..., Disk], tmp_path: Path
 ) -> None:
     disk, log = disks("disk"), tmp_path / "log"
-    store, spool = disk.folder / "t.duckdb", tmp_path / "spool"
-    spool.mkdir()
-    store.with_name("t.duckdb.spool").symlink_to(spool)
+    store = with_spool_elsewhere(disk, tmp_path / "spool")
     with logged(store, log, "--max-lag", "3s") as (process, http):
         assert status(http, "before") == 200
         eventually(lambda: names(store) == {"before"})
@@ -147,9 +153,7 @@ def test_a_disk_of_the_store_alone_that_stops_leaves_what_is_acknowledged_on_the
     disks: Callable[..., Disk], tmp_path: Path
 ) -> None:
     disk, log = disks("disk"), tmp_path / "log"
-    store, spool = disk.folder / "t.duckdb", tmp_path / "spool"
-    spool.mkdir()
-    store.with_name("t.duckdb.spool").symlink_to(spool)
+    store = with_spool_elsewhere(disk, tmp_path / "spool")
     with logged(store, log) as (process, http):
         assert status(http, "before") == 200
         eventually(lambda: names(store) == {"before"})
@@ -174,9 +178,7 @@ def test_a_full_disk_of_the_store_alone_passes_without_loss(
     disks: Callable[..., Disk], tmp_path: Path
 ) -> None:
     disk = disks("disk")
-    store, spool = disk.folder / "t.duckdb", tmp_path / "spool"
-    spool.mkdir()
-    store.with_name("t.duckdb.spool").symlink_to(spool)
+    store = with_spool_elsewhere(disk, tmp_path / "spool")
     with logged(store, tmp_path / "log") as (process, http):
         assert status(http, "before") == 200
         eventually(lambda: names(store) == {"before"})

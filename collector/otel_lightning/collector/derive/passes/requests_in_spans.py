@@ -1,11 +1,10 @@
 """Parts of an answer that spans record and the call's own answer lacks: tool calls and reasoning.
 
 AgentOps writes a span for each tool call of an answer, and Mastra one for each piece of a streamed
-answer, such as its reasoning. Others leave the tool calls out of an
-answer; then the executions below the call, or beside it, show what it asked for. An answer that
-was completed from executions is not whole: its text may be missing, and tool calls that nobody
-executed are. So it is no completion to learn from. A call whose content was not recorded stays
-without an answer.
+answer, such as its reasoning. Others leave the tool calls out of an answer; then the executions
+below the call, or beside it, show what it asked for. An answer that was completed from executions
+is not whole: its text may be missing, and tool calls that nobody executed are. So it is no
+completion to learn from. A call whose content was not recorded stays without an answer.
 """
 
 from bisect import bisect_right
