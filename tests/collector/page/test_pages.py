@@ -19,7 +19,7 @@ from support.page_source import DirectSource, Page
 from otel_lightning.collector.page import answer
 from otel_lightning.collector.page.conversation import parts
 from otel_lightning.collector.page.statements import sql_text, with_values
-from otel_lightning.collector.page.text import visible
+from otel_lightning.collector.page.text import decimal, visible
 from otel_lightning.collector.store import StoreError, open_store
 
 ROOM = Path(answer.__file__).parent
@@ -30,6 +30,8 @@ COMMAND = re.compile(r"[<`>](?P<program>lightning-(?:ingest|learn)) (?P<command>
 """A command as a page or its docstring marks it as code."""
 MOST_BYTES = 200_000
 PAGES_A_ROUTE = 8
+LEARNED = "20270115T090300Z-0004"
+SCALE = re.compile(r'class="scale"><span>([^<]+)</span><span>([^<]+)</span>')
 COMMAND_OF_EMPTY = {
     "/ui": "OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318",
     "/ui/rollouts": "lightning-ingest load",
@@ -142,6 +144,15 @@ def test_a_page_shows_what_it_is_for(desk: DirectSource, address: str, texts: li
     found = Page(desk.get(address)).text
     for text in texts:
         assert text in found
+
+
+def test_a_plot_has_its_highest_and_its_lowest_value_beside_it(desk: DirectSource) -> None:
+    values = desk.store.query("FROM rewards")["value"].to_pylist()
+    most = max(Counter(values).values())
+    assert SCALE.findall(desk.get("/ui/rewards").body.decode()) == [(str(most), "0")]
+    losses = desk.store.query(f"FROM run_steps WHERE run_id = '{LEARNED}' AND name = 'loss'")
+    ends = tuple(decimal(end(losses["value"].to_pylist())) for end in (max, min))
+    assert ends in SCALE.findall(desk.get(f"/ui/runs/{LEARNED}").body.decode())
 
 
 def test_a_step_shows_only_what_is_new_in_it(desk: DirectSource) -> None:

@@ -24,6 +24,13 @@ class Bar(NamedTuple):
     title: str
 
 
+class Bars(NamedTuple):
+    """Bars side by side, and the value of the highest one."""
+
+    bars: list[Bar]
+    top: float
+
+
 class Point(NamedTuple):
     """A point with an interval; `low` and `high` are None without one."""
 
@@ -35,7 +42,7 @@ class Point(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """A curve: its points as SVG wants them, its band, and the labels of its corners."""
+    """A curve: its points as SVG wants them, its band, and the values at its top and bottom."""
 
     line: str
     band: str
@@ -68,12 +75,12 @@ class Cell(NamedTuple):
         return round(self.width * 0.94, 2)
 
 
-def bars(values: Sequence[tuple[str, float]], height: float = HEIGHT) -> list[Bar]:
-    """Place bars of `(title, value)` side by side; values are not negative."""
+def bars(values: Sequence[tuple[str, float]], height: float = HEIGHT) -> Bars | None:
+    """Place bars of `(title, value)` side by side; values are not negative. None without values."""
     if not values:
-        return []
+        return None
     width, top = WIDTH / len(values), max(value for _, value in values) or 1.0
-    return [
+    placed = [
         Bar(
             round(i * width + width * 0.1, 2),
             round(height - height * value / top, 2),
@@ -83,6 +90,7 @@ def bars(values: Sequence[tuple[str, float]], height: float = HEIGHT) -> list[Ba
         )
         for i, (title, value) in enumerate(values)
     ]
+    return Bars(placed, top)
 
 
 def curve(values: Sequence[tuple[float, float, float | None, str]]) -> Curve | None:

@@ -63,9 +63,9 @@ def evenly(rows: list[Any], most: int) -> list[Any]:
     return rows[:: max(math.ceil(len(rows) / most), 1)]
 
 
-def _bars(found: dict[int, int], row: dict[str, Any]) -> list[plots.Bar]:
+def _bars(found: dict[int, int], row: dict[str, Any]) -> plots.Bars | None:
     if not found:
-        return []
+        return None
     low, high = row["least"], row["most"]
     width = (high - low) / BINS
     values = [
