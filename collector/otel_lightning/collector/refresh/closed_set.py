@@ -20,7 +20,7 @@ from otel_lightning.collector.refresh.recent_traces import (
     NOWHERE,
     recent_traces,
 )
-from otel_lightning.collector.refresh.rollout_signals import tuples
+from otel_lightning.collector.refresh.stored_records import read_logs, stream_spans
 from otel_lightning.collector.refresh.tied_keys import TiedKeys
 from otel_lightning.collector.store import Sql, Store, statement
 from otel_lightning.collector.store.sql_text import Value
@@ -28,8 +28,6 @@ from otel_lightning.collector.store.sql_text import Value
 CROWD = 1_000
 """A key that more traces than this share ties none of them: some servers give every response the
 same id."""
-ROWS_AT_ONCE = 512
-"""Rows that DuckDB returns at once; a row of a long conversation may have megabytes."""
 OF_CHOSEN = Sql("trace_id IN (FROM chosen)")
 LOGS_OF_CHOSEN = f"{{0}} AND rowid IN (SELECT rowid FROM logs WHERE {{0}} AND {OF_CHOSEN})"
 KEYS = pa.schema([("trace_id", pa.string()), ("key", pa.uint64())])
@@ -128,8 +126,7 @@ class ClosedSet:
         self._read += self._frontier
         left_out = set(but)
         self._choose([one for one in self._frontier if one not in left_out])
-        which = Sql(LOGS_OF_CHOSEN.format(self._received))
-        return self._store.query(statement(__package__, "logs", which=which))
+        return read_logs(self._store, Sql(LOGS_OF_CHOSEN.format(self._received)))
 
     def spans(self) -> Iterator[pa.RecordBatch]:
         """Yield the spans of the traces whose log records `logs` returned last.
@@ -139,9 +136,7 @@ class ClosedSet:
         # The copy has the stale traces only; those that keys lead to are read from `spans`.
         table, self._table = self._table, "spans"
         received = self._received if table == "spans" else EVERYWHERE
-        where = {"received": received, "which": OF_CHOSEN}
-        select = statement(__package__, "spans", table=Sql(table), **where)
-        return self._store.stream(select, rows_at_once=ROWS_AT_ONCE)
+        return stream_spans(self._store, OF_CHOSEN, received, table)
 
     def follow(self, tied: pa.Table) -> None:
         """Write the keys of the stale traces, and go on to the traces that share one of them.
@@ -210,7 +205,8 @@ class ClosedSet:
             return False
         self._choose(self._frontier)
         waiting = statement(__package__, "waiting_rollouts", waiting=self._waiting)
-        put_off = self._put_off(dict(tuples(self._store.query(waiting))))
+        rollouts = self._store.query(waiting).to_pylist()
+        put_off = self._put_off({one["trace_id"]: one["rollout_id"] for one in rollouts})
         if not put_off:
             return False
         self._store.execute("CREATE OR REPLACE TEMP TABLE waits (trace_id VARCHAR, near VARCHAR)")
@@ -224,11 +220,11 @@ class ClosedSet:
             waiting: The rollouts that wait, by traces of the frontier.
         """
         by_key: dict[int, str] = {}
-        for trace_id, key in tuples(self._met) if waiting else ():
+        for trace_id, key in _pairs(self._met) if waiting else ():
             if rollout_id := waiting.get(trace_id):
                 by_key[key] = min(rollout_id, by_key.get(key, rollout_id))
         found: dict[str, str] = {}
-        for trace_id, key in tuples(self._sought) if by_key else ():
+        for trace_id, key in _pairs(self._sought) if by_key else ():
             if rollout_id := by_key.get(key):
                 found[trace_id] = min(rollout_id, found.get(trace_id, rollout_id))
         return found
@@ -287,3 +283,8 @@ class ClosedSet:
 
     def _do(self, name: str, **values: Value) -> None:
         self._store.execute(statement(__package__, name, **values))
+
+
+def _pairs(rows: pa.Table) -> Iterator[tuple[str, int]]:
+    """Yield the trace id and the key of each row of `KEYS`."""
+    return zip(rows["trace_id"].to_pylist(), rows["key"].to_pylist(), strict=True)

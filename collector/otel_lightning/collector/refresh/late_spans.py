@@ -7,8 +7,9 @@ import pyarrow as pa
 from otel_lightning.collector.derive.batches.batch import Batch
 from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
 from otel_lightning.collector.derive.batches.rows_by_trace import KEYS, STORED_AS, Change, Key
-from otel_lightning.collector.refresh.closed_set import ROWS_AT_ONCE, ClosedSet
+from otel_lightning.collector.refresh.closed_set import ClosedSet
 from otel_lightning.collector.refresh.recent_traces import NOWHERE, RecentTraces
+from otel_lightning.collector.refresh.stored_records import read_logs, stream_spans
 from otel_lightning.collector.store import Sql, Store, quote_literal, statement
 
 GROWN = 2
@@ -68,7 +69,7 @@ class _Late:
         """Return the late log records, and those that name a span that is read."""
         named = self._named()
         which = f"{self._received} AND {self._trace} AND (span_id IN ({named}) OR ({self._late}))"
-        return self._store.query(statement(__package__, "logs", which=Sql(which)))
+        return read_logs(self._store, Sql(which))
 
     def spans(self, *, has_logs: bool) -> Iterator[pa.RecordBatch]:
         """Yield the late spans, and those that late log records name.
@@ -79,9 +80,7 @@ class _Late:
         received, which = Sql(self._since), Sql(self._trace)
         if has_logs:
             received, which = self._received, Sql(f"{which} AND span_id IN ({self._named()})")
-        where = {"table": Sql("spans"), "received": received, "which": which}
-        select = statement(__package__, "spans", **where)
-        return self._store.stream(select, rows_at_once=ROWS_AT_ONCE)
+        return stream_spans(self._store, which, received)
 
     def _named(self) -> str:
         of_both = (f"SELECT span_id FROM {table} WHERE {self._late}" for table in ("spans", "logs"))

@@ -10,6 +10,7 @@ import pyarrow as pa
 from otel_lightning.collector.derive.batches import from_arrow, loose_logs, to_arrow
 from otel_lightning.collector.refresh.rollout_rows import NewRows
 from otel_lightning.collector.refresh.schemas import schemas
+from otel_lightning.collector.refresh.stored_records import read_logs
 from otel_lightning.collector.store import Sql, Store, statement
 from otel_lightning.collector.store.sql_text import literal
 
@@ -37,7 +38,7 @@ def refresh_loose_logs(store: Store) -> int:
 
 def _derive(store: Store, log_ids: Sequence[str]) -> None:
     ids = Sql(f"log_id IN {literal(log_ids)}")
-    rows = dict(_tables(store, store.query(statement(__package__, "logs", which=ids))))
+    rows = dict(_tables(store, read_logs(store, ids)))
     with store.transaction():
         if (rewards := rows.get("reward_events")) is not None:
             known = literal(rewards["reward_id"].to_pylist())
