@@ -8,7 +8,7 @@ from click import Option
 from support.environment_page import uses
 
 from otel_lightning.collector.cli import main
-from otel_lightning.collector.receive.health import PATHS
+from otel_lightning.collector.receive.http.health import PATHS
 from otel_lightning.collector.serve.run import FAILED
 from otel_lightning.collector.serve.stop_signals import DRAIN_SECONDS
 

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from otel_lightning.collector.refresh import rollout_rows
+from otel_lightning.collector.refresh.rollouts import rollout_rows
 from otel_lightning.collector.store import MEMORY_BYTES, Store, attribute_columns, open_store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

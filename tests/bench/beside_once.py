@@ -226,7 +226,7 @@ def fill(_: Path, large: Path, spans: str) -> Lines:
             traces = {"first": first // SPANS_A_TRACE, "last": last // SPANS_A_TRACE}
             store.execute(DERIVE.format(**traces))
         with contextlib.suppress(ModuleNotFoundError):  # 0.1.0 makes them when asked
-            rows = import_module("otel_lightning.collector.refresh.rollout_rows")
+            rows = import_module("otel_lightning.collector.refresh.rollouts.rollout_rows")
             store.execute("CREATE TEMP TABLE made AS SELECT DISTINCT rollout_id FROM llm_calls")
             with store.transaction():
                 rows.insert_stored(store, "made")

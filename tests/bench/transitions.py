@@ -31,7 +31,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.process.allocator import share_memory
-from otel_lightning.collector.refresh import rollout_rows
+from otel_lightning.collector.refresh.rollouts import rollout_rows
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.export.formats import FORMATS
 from otel_lightning.learner.export.write import export_transitions as export

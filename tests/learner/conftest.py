@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from otel_lightning.collector.derive.text.state import ToolTexts, state_hash
-from otel_lightning.collector.refresh.rollout_rows import READ, NewRows
+from otel_lightning.collector.refresh.rollouts.rollout_rows import READ, NewRows
 from otel_lightning.collector.store import Store, open_store
 from otel_lightning.instrumentation.attributes import ATTEMPT
 

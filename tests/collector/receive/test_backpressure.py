@@ -14,7 +14,7 @@ from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
 from support.running import LIMIT_S, Ingester, cli, eventually, join
 
-from otel_lightning.collector.receive.bodies import Budget
+from otel_lightning.collector.receive.http.bodies import Budget
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
 from otel_lightning.collector.spool.spool import SpoolError
 

@@ -92,7 +92,8 @@ def test_asked_twice_it_leaves_at_once_and_loses_nothing(
 BREAK = """
 import asyncio, sys, threading
 from otel_lightning.collector.__main__ import main
-from otel_lightning.collector.receive import grpc, http_server
+from otel_lightning.collector.receive import grpc
+from otel_lightning.collector.receive.http import server as http_server
 
 async def break_down(server, serve):
     serving = asyncio.create_task(serve())

@@ -24,7 +24,7 @@ from support.made_rollouts import deliver, make, trace_of
 from otel_lightning.collector.derive.passes import conversations
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.refresh.closed_set import CROWD
+from otel_lightning.collector.refresh.closed_set.closed_set import CROWD
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
 from otel_lightning.collector.store import open_store
 

@@ -25,15 +25,15 @@ from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.retention import forget
 from otel_lightning.collector.load.settings import LoaderSettings
-from otel_lightning.collector.refresh import message_kinds, worker_process, worker_watch
 from otel_lightning.collector.refresh import refresh as refresh_module
 from otel_lightning.collector.refresh import refresher as refreshing
-from otel_lightning.collector.refresh import worker as working
 from otel_lightning.collector.refresh.backoff import Backoff
-from otel_lightning.collector.refresh.deadly_traces import MOST_DEATHS
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.refresher import Refresher
-from otel_lightning.collector.refresh.worker import WorkerDiedError, WorkerError
+from otel_lightning.collector.refresh.workers import message_kinds, worker_process, worker_watch
+from otel_lightning.collector.refresh.workers import worker as working
+from otel_lightning.collector.refresh.workers.quarantine import MOST_DEATHS
+from otel_lightning.collector.refresh.workers.worker import WorkerDiedError, WorkerError
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store, StoreError, open_store
 

@@ -17,7 +17,7 @@ from support.requests_by_hand import trace_request
 from support.running import background, cli, eventually, written_by
 
 from otel_lightning.collector.last_run import KILLED, MACHINE, Run, run_file, unasked_end
-from otel_lightning.collector.serve.supervision import MANY, WITHIN_SECONDS
+from otel_lightning.collector.serve.watches.supervision import MANY, WITHIN_SECONDS
 from otel_lightning.collector.store import open_store
 
 COMMAND = (sys.executable, "-m", "otel_lightning.collector", "serve", "--grpc", "none")

@@ -9,7 +9,7 @@ from support.requests_by_hand import trace_request
 from support.running import LIMIT_S, background, cli, eventually, written_by
 
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.receive.health import READING_IDS
+from otel_lightning.collector.receive.http.health import READING_IDS
 from otel_lightning.collector.store import open_store
 
 SLOWLY = """

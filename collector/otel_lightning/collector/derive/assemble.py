@@ -264,8 +264,8 @@ def _place_rewards_and_arms(derived: Derived, found: Reading, assigned: Rollouts
     """Give each reward and arm the rollout of its carrier, unless it states one itself.
 
     A conversation that is no rollout, such as a sub-agent's, does not count as stated. A reward for
-    a whole trace whose spans state rollouts gets none here: `refresh/sql/place_rewards.sql` finds
-    the rollout among those of the trace.
+    a whole trace whose spans state rollouts gets none here: `place_rewards.sql` in
+    `refresh/rollouts/sql` finds the rollout among those of the trace.
     """
     names = {call.rollout_id for call in derived.llm_calls}
     talks = {*found.conversation_ids.values()} - names

@@ -20,7 +20,7 @@ from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.otlp.signals import Signal
-from otel_lightning.collector.refresh.recent_traces import recent_traces
+from otel_lightning.collector.refresh.time_ranges.recent_traces import recent_traces
 from otel_lightning.collector.spool.format import Position
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store, statement

@@ -21,11 +21,11 @@ import pyarrow as pa
 from otel_lightning.collector.alarms import CHECKPOINTING, RETAINING, RETRYING, Alarms
 from otel_lightning.collector.files.overwrite import overwrite
 from otel_lightning.collector.load.batches import Request, load, move_to, resume
-from otel_lightning.collector.load.former_requests import FormerRequests
-from otel_lightning.collector.load.lag import Lag
+from otel_lightning.collector.load.flow_control.lag import Lag
+from otel_lightning.collector.load.flow_control.scheduling import BatchSize, TimeShare
+from otel_lightning.collector.load.recovered_requests import FormerRequests
 from otel_lightning.collector.load.retention import forget, newest_received
 from otel_lightning.collector.load.settings import LoaderSettings
-from otel_lightning.collector.load.sharing import BatchSize, TimeShare
 from otel_lightning.collector.load.store_file import StoreFile
 from otel_lightning.collector.load.trusted_clock import TrustedClock
 from otel_lightning.collector.process.background import BackgroundThread

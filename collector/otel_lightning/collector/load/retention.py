@@ -10,8 +10,8 @@ from collections.abc import Collection
 import pyarrow as pa
 
 from otel_lightning.collector.load.settings import LoaderSettings
-from otel_lightning.collector.refresh import rollout_rows
 from otel_lightning.collector.refresh.refresh import forget_kept
+from otel_lightning.collector.refresh.rollouts import rollout_rows
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.collector.store.tables_with import tables_with
 

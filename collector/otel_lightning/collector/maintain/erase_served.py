@@ -32,8 +32,8 @@ from otel_lightning.collector.maintain.erase import (
     erase_rows,
 )
 from otel_lightning.collector.maintain.unfinished import Unfinished
-from otel_lightning.collector.refresh.recent_traces import RecentTraces, recent_traces
-from otel_lightning.collector.refresh.worker import WorkerDiedError, WorkerError
+from otel_lightning.collector.refresh.time_ranges.recent_traces import RecentTraces, recent_traces
+from otel_lightning.collector.refresh.workers.worker import WorkerDiedError, WorkerError
 from otel_lightning.collector.store import (
     BrokenStoreError,
     Store,

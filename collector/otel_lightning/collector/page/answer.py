@@ -26,8 +26,8 @@ from otel_lightning.collector.receive.accept import (
     accept_feedback,
 )
 from otel_lightning.collector.receive.access import READING, BrowserRequest
-from otel_lightning.collector.receive.disconnects import while_client_waits
-from otel_lightning.collector.receive.http import asked_by
+from otel_lightning.collector.receive.http.application import asked_by
+from otel_lightning.collector.receive.http.disconnects import while_client_waits
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
 from otel_lightning.collector.store.clients.cancellation import Cancellation
 

@@ -20,13 +20,14 @@ from otel_lightning.collector.derive.batches.batch import Batch
 from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
 from otel_lightning.collector.derive.batches.portions import Portioning
 from otel_lightning.collector.derive.batches.to_arrow import PER_TRACE, TABLES
-from otel_lightning.collector.refresh import late_spans, rollout_rows, sorted_copy
 from otel_lightning.collector.refresh.backoff import Backoff
-from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
-from otel_lightning.collector.refresh.loose_logs import refresh_loose_logs
-from otel_lightning.collector.refresh.recent_traces import least_time, recent_traces
-from otel_lightning.collector.refresh.rollout_rows import NewRows
+from otel_lightning.collector.refresh.closed_set import late_spans, sorted_copy
+from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, size_new
+from otel_lightning.collector.refresh.logs_without_trace import refresh_loose_logs
+from otel_lightning.collector.refresh.rollouts import rollout_rows
+from otel_lightning.collector.refresh.rollouts.rollout_rows import NewRows
 from otel_lightning.collector.refresh.schemas import schemas
+from otel_lightning.collector.refresh.time_ranges.recent_traces import least_time, recent_traces
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, statement
 from otel_lightning.collector.store.sql_text import literal
 

@@ -18,17 +18,17 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from otel_lightning.collector.refresh.backoff import Backoff
-from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
-from otel_lightning.collector.refresh.deadly_traces import MOST_DEATHS, DeadlyTraces
-from otel_lightning.collector.refresh.loose_logs import refresh_loose_logs
+from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, size_new
+from otel_lightning.collector.refresh.logs_without_trace import refresh_loose_logs
 from otel_lightning.collector.refresh.refresh import (
     SPANS_AT_ONCE,
     refresh_with_room,
     replace_rows,
 )
 from otel_lightning.collector.refresh.schemas import schemas
-from otel_lightning.collector.refresh.worker import Worker, WorkerDiedError, WorkerError
-from otel_lightning.collector.refresh.worker_watch import WorkerWatch
+from otel_lightning.collector.refresh.workers.quarantine import MOST_DEATHS, DeadlyTraces
+from otel_lightning.collector.refresh.workers.worker import Worker, WorkerDiedError, WorkerError
+from otel_lightning.collector.refresh.workers.worker_watch import WorkerWatch
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, statement
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,5 @@
 """`lightning-ingest serve`: the process that receives, stores, derives and answers.
 
-Begin in `run.py`.
+Begin in `run.py`, which starts and stops everything; `settings.py` has what it is started with.
+`watches/` has the threads that watch the process.
 """

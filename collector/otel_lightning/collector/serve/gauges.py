@@ -4,7 +4,7 @@ import math
 
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.serve.logs import dropped_lines
-from otel_lightning.collector.serve.supervision import Supervisor
+from otel_lightning.collector.serve.watches.supervision import Supervisor
 from otel_lightning.collector.spool.spool import Spool
 
 

@@ -24,24 +24,25 @@ from otel_lightning.collector.maintain.backup import BACKUP, back_up
 from otel_lightning.collector.maintain.erase_served import FORGET, FORGOTTEN, Forgetting
 from otel_lightning.collector.page.answer import Page
 from otel_lightning.collector.process.allocator import share_memory
-from otel_lightning.collector.receive import http, http_server
 from otel_lightning.collector.receive.accept import Receiver
 from otel_lightning.collector.receive.access import AccessGuard
-from otel_lightning.collector.receive.sql import SqlRoute
+from otel_lightning.collector.receive.http import server as http_server
+from otel_lightning.collector.receive.http.application import application
+from otel_lightning.collector.receive.http.sql import SqlRoute
 from otel_lightning.collector.receive.tls import Tls
-from otel_lightning.collector.serve.certificates import CertificateWatch
-from otel_lightning.collector.serve.descriptors import (
+from otel_lightning.collector.serve.gauges import gauges
+from otel_lightning.collector.serve.page import open_page
+from otel_lightning.collector.serve.settings import Address, Settings
+from otel_lightning.collector.serve.stop_signals import StopSignals
+from otel_lightning.collector.serve.watches.certificates import CertificateWatch
+from otel_lightning.collector.serve.watches.descriptors import (
     IdleConnections,
     connections_within,
     raise_limit,
 )
-from otel_lightning.collector.serve.gauges import gauges
-from otel_lightning.collector.serve.life_signs import LifeSigns
-from otel_lightning.collector.serve.page import open_page
-from otel_lightning.collector.serve.settings import Address, Settings
-from otel_lightning.collector.serve.stop_signals import StopSignals
-from otel_lightning.collector.serve.supervision import Supervisor
-from otel_lightning.collector.serve.wrong_protocol import watched
+from otel_lightning.collector.serve.watches.heartbeat import LifeSigns
+from otel_lightning.collector.serve.watches.supervision import Supervisor
+from otel_lightning.collector.serve.watches.wrong_protocol import watched
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import (
@@ -309,7 +310,7 @@ async def _receive(
         bound.grpc.close()  # gRPC cannot use an open socket: it binds the address again
     over_grpc = _over_grpc(receiver, settings) if settings.grpc else None
     over_http = http_server.server(
-        partial(http.application, receiver, [one for one in (running.page, running.sql) if one]),
+        partial(application, receiver, [one for one in (running.page, running.sql) if one]),
         bound.http,
         settings.tls,
         bound.connections // 2,

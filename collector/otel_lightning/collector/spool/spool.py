@@ -5,7 +5,7 @@ it durable with one sync, and then resolves the futures of its requests. The loa
 durable part, and deletes segments whose requests are stored.
 
 Backpressure: if the loader lags, the thread pauses after each write, so that senders get answers no
-faster than requests are stored and derived. `load/pacing.py` says for how long.
+faster than requests are stored and derived. `load/flow_control/pacing.py` says for how long.
 
 `format.py` defines the format of a segment.
 """

@@ -437,7 +437,7 @@ def _derive(opened: Rows, context: RunContext) -> None:
         return
     # Without an ingester, `opened` is the file itself. What derives spans takes 0.2 CPU-seconds to
     # import, as long as 50 rollouts cost.
-    from otel_lightning.collector.refresh.loose_logs import derive_without_spans
+    from otel_lightning.collector.refresh.logs_without_trace import derive_without_spans
 
     store = cast("Store", opened)
     if not derive_without_spans(store):

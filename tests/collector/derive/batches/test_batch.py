@@ -10,7 +10,7 @@ from support.running import LIMIT_S
 from otel_lightning.collector.derive.batches.batch import Batch
 from otel_lightning.collector.derive.batches.to_arrow import TABLES
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
+from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.store import open_store

@@ -224,7 +224,7 @@ def test_run_whose_agents_send_nothing_loads_nothing_that_reads_spans_or_talks_t
     done = finish(*words, "--stdin", "none", "--", "true")
     assert done.returncode == 0, done.stderr
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "otel_lightning.collector.derive.batches.loose_logs" in loaded
+    assert "otel_lightning.collector.derive.batches.logs_without_trace" in loaded
     dear = {"otel_lightning.collector.derive.dialects", "numpy.ma", "http.client", "ssl"}
     assert not dear & loaded
     assert [row["value"] for row in ask(store, "FROM rewards")] == [1]

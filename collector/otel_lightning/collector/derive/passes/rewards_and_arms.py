@@ -171,7 +171,8 @@ def _arm(event: CarriedEvent) -> Arm | None:
 
 
 def _stated_rollout(event: CarriedEvent) -> str | None:
-    # The conversation is looked for only without an own id: `loose_logs` imports no dialect.
+    # The conversation is looked for only without an own id, because `logs_without_trace` imports no
+    # dialect.
     return (
         reading.text(event.attributes, names.ROLLOUT_ID)
         or reading.conversation_id(event.attributes)

@@ -217,7 +217,7 @@ class IdleIngester:
             leave_out_unused()
         with uncollected():
             from otel_lightning.collector.load import batches  # noqa: F401  see `uncollected`
-            from otel_lightning.collector.refresh import loose_logs  # noqa: F401
+            from otel_lightning.collector.refresh import logs_without_trace  # noqa: F401
             from otel_lightning.collector.store import open_when_free
         former = os.umask(PRIVATE)
         try:

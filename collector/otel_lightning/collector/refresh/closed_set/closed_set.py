@@ -1,0 +1,290 @@
+"""A closed set of traces in the store: no trace outside it shares a key with one inside.
+
+The set grows by steps: the frontier holds the traces to read next, and the keys that were read from
+them lead to the following ones. The temporary table `chosen` holds the traces that a statement is
+about; it belongs to the caller's transaction.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from otel_lightning.collector.refresh.closed_set import sorted_copy
+from otel_lightning.collector.refresh.closed_set.tied_keys import TiedKeys
+from otel_lightning.collector.refresh.stored_records import read_logs, stream_spans
+from otel_lightning.collector.refresh.time_ranges.key_ranges import Keys
+from otel_lightning.collector.refresh.time_ranges.recent_traces import (
+    EVERYWHERE,
+    MOST_TRACES,
+    NOWHERE,
+    recent_traces,
+)
+from otel_lightning.collector.store import Sql, Store, statement
+from otel_lightning.collector.store.sql_text import Value
+
+CROWD = 1_000
+"""A key that more traces than this share ties none of them: some servers give every response the
+same id."""
+OF_CHOSEN = Sql("trace_id IN (FROM chosen)")
+LOGS_OF_CHOSEN = f"{{0}} AND rowid IN (SELECT rowid FROM logs WHERE {{0}} AND {OF_CHOSEN})"
+KEYS = pa.schema([("trace_id", pa.string()), ("key", pa.uint64())])
+
+
+def size_new(store: Store, held: Sql | Sequence[str]) -> None:
+    """Count the spans of stale traces that are not counted yet, and date these traces.
+
+    Args:
+        store: A direct store, in a transaction.
+        held: Ids of traces and rollouts to leave out, or a subquery for them.
+    """
+    unsized = statement(__package__, "unsized", held=held, most=MOST_TRACES + 1)
+    if traces := store.column(unsized):
+        sorted_copy.forget_outdated(store)
+        received = recent_traces(store).received_since(traces)
+        store.execute(statement(__package__, "size", held=held, received=received))
+
+
+class ClosedSet:
+    """The traces that one refresh derives together."""
+
+    def __init__(
+        self, store: Store, spans_at_once: int, waiting: Iterable[str], held: Sql | None = None
+    ) -> None:
+        """Pick the first stale traces.
+
+        Args:
+            store: A direct store, in a transaction.
+            spans_at_once: About how many spans the picked traces may have.
+            waiting: Ids of the rollouts that must not be derived yet.
+            held: A subquery for the ids of traces and rollouts not to pick; `waiting` by default.
+        """
+        self._store = store
+        self._waiting = list(waiting)
+        self._recent = recent_traces(store)
+        self._do("pick", held=held or self._waiting or [""], most=spans_at_once)
+        self._frontier = self._chosen = self._store.column("FROM chosen")
+        self._stale = set(self._frontier)
+        """The traces of the frontier that are stale."""
+        self._read: list[str] = []
+        """The traces of the set that were read so far."""
+        self._sought, self._met = KEYS.empty_table(), KEYS.empty_table()
+        """The keys that the traces that were read last look for, and the stored ones among them."""
+        self._received = self._recent.received_since(self._frontier)
+        self._table = sorted_copy.source(store, spans_at_once, self._received)
+
+    def suspend(self) -> None:
+        """Keep the set while the transaction ends and others use the temporary table."""
+        self._chosen = []
+
+    def frontier(self) -> list[str]:
+        """Return the ids of the traces to read next."""
+        return self._frontier
+
+    def names(self) -> list[str]:
+        """Return the rollouts of the traces to read next, or ids of those that name none."""
+        self._choose(self._frontier)
+        return self._store.column(
+            "SELECT DISTINCT coalesce(near, id) FROM stale WHERE id IN (FROM chosen)"
+        )
+
+    def mark_read(self) -> None:
+        """Mark the `stale` rows of the frontier's traces as read: `settle` deletes only those."""
+        self._choose(self._frontier)
+        self._store.execute(
+            "UPDATE stale SET spans = 1"
+            " WHERE kind = 'trace' AND spans IS NULL AND id IN (FROM chosen)"
+        )
+
+    def is_complete(self) -> bool:
+        """Tell whether no trace is left to read."""
+        return not self._frontier
+
+    def settled(self) -> list[str]:
+        """Return the traces to read next whose spans were all derived before."""
+        return [one for one in self._frontier if one not in self._stale]
+
+    def leave_out(self, trace_ids: Sequence[str]) -> None:
+        """Count traces as read, because the caller has parsed them before."""
+        left_out = set(trace_ids)
+        self._read += trace_ids
+        self._frontier = [one for one in self._frontier if one not in left_out]
+
+    def choose_frontier(self) -> None:
+        """Let `spans.sql` be about the traces to read next."""
+        self._choose(self._frontier)
+
+    def logs(self, but: Iterable[str] = ()) -> pa.Table:
+        """Return the log records of the traces to read next, and count these traces as read.
+
+        Args:
+            but: Traces of which `logs` and `spans` return nothing.
+        """
+        self._received = self._recent.received_since(self._frontier)
+        self._read += self._frontier
+        left_out = set(but)
+        self._choose([one for one in self._frontier if one not in left_out])
+        return read_logs(self._store, Sql(LOGS_OF_CHOSEN.format(self._received)))
+
+    def spans(self) -> Iterator[pa.RecordBatch]:
+        """Yield the spans of the traces whose log records `logs` returned last.
+
+        Use the store again after the last one.
+        """
+        # The copy has the stale traces only; those that keys lead to are read from `spans`.
+        table, self._table = self._table, "spans"
+        received = self._received if table == "spans" else EVERYWHERE
+        return stream_spans(self._store, OF_CHOSEN, received, table)
+
+    def follow(self, tied: pa.Table) -> None:
+        """Write the keys of the stale traces, and go on to the traces that share one of them.
+
+        Args:
+            tied: The keys of the traces that were just read: `trace_id`, `key`, `seeks`.
+        """
+        keys = TiedKeys.of(tied)
+        # Before the new keys are written: a key that only these traces have leads nowhere.
+        self._sought, self._met = keys.sought_by(), self._search(np.unique(keys.sought))
+        written = self._write_keys(keys)
+        self._frontier = self._led_to(keys, written) if len(self._met) else []
+        self._stale = set()
+        if self._frontier:
+            self._choose(self._frontier)
+            select = "SELECT DISTINCT id FROM stale WHERE kind = 'trace' AND id IN (FROM chosen)"
+            self._stale.update(self._store.column(select))
+
+    def _search(self, keys: Keys) -> pa.Table:
+        """Return the stored keys that are among some keys, with their traces."""
+        given = pa.table({"key": keys})
+        found = [
+            self._store.pick(given, statement(__package__, "meet", places=places))
+            for places in self._recent.keys.conditions(self._store, keys)
+        ]
+        return pa.concat_tables(found) if found else KEYS.empty_table()
+
+    def _write_keys(self, keys: TiedKeys) -> pa.Table:
+        """Replace the keys of the stale traces, and return the new ones.
+
+        Only stale traces may have new keys; the keys of the others are in the table already.
+        """
+        again = [one for one in self._frontier if one in self._stale]
+        if not again:
+            return KEYS.empty_table()
+        now_ns = time.time_ns()
+        self._delete(again, {"trace_keys": self._recent.keys_since(again)})
+        own = keys.own_of(self._stale)
+        if len(own):
+            times = pa.repeat(pa.scalar(now_ns, pa.timestamp("ns")), len(own))
+            self._store.insert("trace_keys", own.append_column("added_at", times))
+        self._recent.wrote_keys(again, now_ns)
+        self._recent.keys.wrote(self._store, np.unique(own["key"].to_numpy()), now_ns)
+        return own
+
+    def _led_to(self, tied: TiedKeys, written: pa.Table) -> list[str]:
+        """Return the traces that share a key with those that were just read.
+
+        Some servers give every response the same id, so a key that more than `CROWD` traces share
+        ties none of them.
+        """
+        keys = self._met["key"].to_numpy()
+        # The former keys of these traces are deleted.
+        is_former = pc.is_in(self._met["trace_id"], pa.array(self._stale, pa.string())).to_numpy()
+        shared, traces = np.unique(
+            np.concatenate([keys[~is_former], written["key"].to_numpy()]), return_counts=True
+        )
+        ties = np.isin(keys, shared[traces <= CROWD]) | np.isin(keys, tied.ties_all())
+        found = self._met["trace_id"].filter(pa.array(ties & ~is_former)).unique().to_pylist()
+        read = set(self._read)
+        return [one for one in found if one not in read]
+
+    def has_to_wait(self) -> bool:
+        """Tell whether a trace belongs to a rollout that waits; such a trace waits with it."""
+        if not self._waiting or not self._frontier:
+            return False
+        self._choose(self._frontier)
+        waiting = statement(__package__, "waiting_rollouts", waiting=self._waiting)
+        rollouts = self._store.query(waiting).to_pylist()
+        put_off = self._put_off({one["trace_id"]: one["rollout_id"] for one in rollouts})
+        if not put_off:
+            return False
+        self._store.execute("CREATE OR REPLACE TEMP TABLE waits (trace_id VARCHAR, near VARCHAR)")
+        self._store.insert("waits", pa.table({"trace_id": [*put_off], "near": [*put_off.values()]}))
+        return bool(self._store.column(statement(__package__, "put_off", waiting=self._waiting)))
+
+    def _put_off(self, waiting: Mapping[str, str]) -> dict[str, str]:
+        """Return the traces read last that share a key with a trace of a rollout that waits.
+
+        Args:
+            waiting: The rollouts that wait, by traces of the frontier.
+        """
+        by_key: dict[int, str] = {}
+        for trace_id, key in _pairs(self._met) if waiting else ():
+            if rollout_id := waiting.get(trace_id):
+                by_key[key] = min(rollout_id, by_key.get(key, rollout_id))
+        found: dict[str, str] = {}
+        for trace_id, key in _pairs(self._sought) if by_key else ():
+            if rollout_id := by_key.get(key):
+                found[trace_id] = min(rollout_id, found.get(trace_id, rollout_id))
+        return found
+
+    def size(self) -> int:
+        """Return the number of traces in the set."""
+        return len(self._read)
+
+    def trace_ids(self) -> list[str]:
+        """Return the ids of the traces of the set."""
+        return list(self._read)
+
+    def delete_rows(self, tables: Iterable[str], but: Iterable[str] = ()) -> None:
+        """Delete the derived rows of the set from these tables, except for some traces."""
+        left_out = set(but)
+        traces = [one for one in self._read if one not in left_out]
+        since = self._recent.rows_since(traces)
+        self._delete(traces, {table: since[table] for table in tables})
+
+    def delete_tasks(self) -> None:
+        """Delete the tasks that traces of the set state: their rollouts may get other ids."""
+        if self._recent.rows_since(self._read)["rollout_tasks"] != NOWHERE:
+            self._choose(self._read)
+            self._store.execute("DELETE FROM rollout_tasks WHERE stated_by IN (FROM chosen)")
+
+    def keep_rows(self, trace_ids: Iterable[str]) -> None:
+        """Let these traces keep their derived rows, because they would be written again."""
+        # They have no new spans, so they are not stale.
+        kept = set(trace_ids)
+        self._read = [one for one in self._read if one not in kept]
+
+    def settle(self) -> None:
+        """Mark the traces of the set as derived, and drop the temporary table."""
+        self._choose(self._read)
+        self._do("settle")
+        self._chosen = []
+
+    def _delete(self, trace_ids: list[str], since: Mapping[str, Sql]) -> None:
+        """Delete the rows of traces from tables, in each those that meet a condition."""
+        found = {table: where for table, where in since.items() if where != NOWHERE}
+        if EVERYWHERE in found.values():
+            # Asking which tables have rows at all is cheaper than to search one in vain.
+            some = " UNION ALL ".join(f"(SELECT '{table}' FROM {table} LIMIT 1)" for table in found)
+            found = {table: found[table] for table in self._store.column(some)}
+        if found:
+            self._choose(trace_ids)
+            delete = "DELETE FROM {} WHERE {} AND trace_id IN (FROM chosen)"
+            self._store.execute("; ".join(delete.format(*one) for one in found.items()))
+
+    def _choose(self, trace_ids: list[str]) -> None:
+        """Let `chosen` hold these traces."""
+        if trace_ids != self._chosen:
+            self._store.execute("CREATE OR REPLACE TEMP TABLE chosen (trace_id VARCHAR)")
+            self._store.insert("chosen", pa.table({"trace_id": pa.array(trace_ids, pa.string())}))
+            self._chosen = list(trace_ids)
+
+    def _do(self, name: str, **values: Value) -> None:
+        self._store.execute(statement(__package__, name, **values))
+
+
+def _pairs(rows: pa.Table) -> Iterator[tuple[str, int]]:
+    """Yield the trace id and the key of each row of `KEYS`."""
+    return zip(rows["trace_id"].to_pylist(), rows["key"].to_pylist(), strict=True)

@@ -1,0 +1,109 @@
+"""Read only what came late of a large trace, and replace only the rows that it changes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from otel_lightning.collector.derive.batches.batch import Batch
+from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
+from otel_lightning.collector.derive.batches.rows_by_trace import KEYS, STORED_AS, Change, Key
+from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet
+from otel_lightning.collector.refresh.stored_records import read_logs, stream_spans
+from otel_lightning.collector.refresh.time_ranges.recent_traces import NOWHERE, RecentTraces
+from otel_lightning.collector.store import Sql, Store, quote_literal, statement
+
+GROWN = 2
+"""A trace that has this many times as many spans as are kept is read again: that is simpler,
+and costs no more."""
+
+
+def resume(
+    store: Store, closed: ClosedSet, batch: Batch, parsed: ParsedTraces, recent: RecentTraces
+) -> dict[str, pa.Table]:
+    """Add to a batch the large traces of the frontier that are kept; read only what came late.
+
+    Returns:
+        The keys of these traces, by trace. A kept trace that does not fit the store is dropped.
+    """
+    kept = [trace_id for trace_id in closed.frontier() if trace_id in parsed.large]
+    if not kept:
+        return {}
+    closed.choose_frontier()
+    stale = _stale(store, kept)
+    found: dict[str, pa.Table] = {}
+    for trace_id in kept:
+        tied = None
+        known = parsed.large.spans(trace_id)
+        if trace_id not in stale:
+            tied = batch.resume(trace_id, (), None, known)
+        elif (count := stale[trace_id]) and count < GROWN * known:
+            since_ns = recent.late_since(trace_id)
+            if since_ns is not None:
+                late = _Late(store, trace_id, since_ns, recent.received_since([trace_id]))
+                logs = late.logs()
+                tied = batch.resume(trace_id, late.spans(has_logs=bool(len(logs))), logs, count)
+        if tied is None:
+            parsed.large.drop([trace_id])
+        else:
+            found[trace_id] = tied
+    return found
+
+
+def _stale(store: Store, trace_ids: list[str]) -> Mapping[str, int]:
+    """Return the number of stored spans of each of some traces that is stale; 0 if unknown."""
+    names = ", ".join(map(quote_literal, trace_ids))
+    select = f"SELECT id, spans FROM stale WHERE kind = 'trace' AND id IN ({names})"
+    return {row["id"]: row["spans"] or 0 for row in store.query(select).to_pylist()}
+
+
+class _Late:
+    """The spans and log records that came late of one trace."""
+
+    def __init__(self, store: Store, trace_id: str, since_ns: int, received: Sql) -> None:
+        self._store = store
+        self._trace = f"trace_id = {quote_literal(trace_id)}"
+        self._since, self._received = f"received_at >= make_timestamp_ns({since_ns})", received
+        self._late = f"{self._since} AND {self._trace}"
+
+    def logs(self) -> pa.Table:
+        """Return the late log records, and those that name a span that is read."""
+        named = self._named()
+        which = f"{self._received} AND {self._trace} AND (span_id IN ({named}) OR ({self._late}))"
+        return read_logs(self._store, Sql(which))
+
+    def spans(self, *, has_logs: bool) -> Iterator[pa.RecordBatch]:
+        """Yield the late spans, and those that late log records name.
+
+        Args:
+            has_logs: Whether `logs` returned any.
+        """
+        received, which = Sql(self._since), Sql(self._trace)
+        if has_logs:
+            received, which = self._received, Sql(f"{which} AND span_id IN ({self._named()})")
+        return stream_spans(self._store, which, received)
+
+    def _named(self) -> str:
+        of_both = (f"SELECT span_id FROM {table} WHERE {self._late}" for table in ("spans", "logs"))
+        return " UNION ALL ".join(of_both)
+
+
+def replace_changed(store: Store, changes: Mapping[str, Change], recent: RecentTraces) -> None:
+    """Delete the rows of large traces that are gone, or that will be inserted again."""
+    for trace_id, change in changes.items():
+        since = recent.rows_since([trace_id])
+        for name, keys in change.gone.items():
+            table, columns = STORED_AS.get(name, name), KEYS[name]
+            if not keys or since[table] == NOWHERE:
+                continue
+            _note_gone(store, columns, keys)
+            same = " AND ".join(f"gone.{one} IS NOT DISTINCT FROM {table}.{one}" for one in columns)
+            values = {"table": Sql(table), "since": since[table], "same": Sql(same)}
+            store.execute(statement(__package__, "delete_gone", trace=trace_id, **values))
+
+
+def _note_gone(store: Store, columns: Sequence[str], keys: Sequence[Key]) -> None:
+    """Fill the temporary table `gone`."""
+    types = ", ".join(f"{column} VARCHAR" for column in columns)
+    store.execute(f"CREATE OR REPLACE TEMP TABLE gone ({types})")
+    values = [pa.array(one, pa.string()) for one in zip(*keys, strict=True)]
+    store.insert("gone", pa.table(values, [*columns]))

@@ -1,0 +1,205 @@
+"""Keep `rollout_rows`, one narrow row per rollout, current in the transaction that derives.
+
+A closed set of traces holds all calls of its rollouts, so their rows come from what was just
+derived, without reading the stored calls again. Rewards, arms and tasks may come from elsewhere, so
+they are looked up by rollout.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from otel_lightning.collector.refresh.rollouts.labels import (
+    NOTHING,
+    Signals,
+    look_up,
+    stored_kinds,
+)
+from otel_lightning.collector.refresh.rollouts.totals import (
+    Agents,
+    Calls,
+    Tools,
+    Totals,
+    totals,
+)
+from otel_lightning.collector.refresh.time_ranges.recent_traces import Least, least_time
+from otel_lightning.collector.store import Store, statement
+
+TABLE = "rollout_rows"
+TOTALLED = {
+    "llm_calls": Calls._fields,
+    "tool_calls": Tools._fields,
+    "agent_runs": Agents._fields,
+}
+"""The columns of derived tables that are added up."""
+READ = {
+    **TOTALLED,
+    "llm_calls": (*Calls._fields, "response_id"),
+    "reward_events": ("rollout_id", "reward_id", "response_id"),
+    "arms": ("rollout_id",),
+    "rollout_tasks": ("rollout_id",),
+}
+"""The columns of derived tables that the rows are made from."""
+TOUCHING = ("llm_calls", "reward_events", "arms", "rollout_tasks")
+"""The tables whose new rows change the row of the rollout that they name."""
+ROLLOUTS_AT_ONCE = 20_000
+"""Number of rollouts whose rows are made together from stored calls: this bounds memory."""
+TYPES = {
+    "start_time": pa.timestamp("ns"),
+    "end_time": pa.timestamp("ns"),
+    "judged_time": pa.timestamp("ns"),
+    "arms": pa.list_(pa.string()),
+}
+"""The types of columns that may hold only NULL or empty lists, from which no type follows."""
+
+
+class NewRows:
+    """The columns of newly derived rows from which `rollout_rows` is computed."""
+
+    def __init__(self) -> None:
+        """Begin without rows."""
+        self._parts: dict[str, list[pa.Table]] = defaultdict(list)
+        self.least: Least = {}
+        """The smallest times of the new rows, for `RecentTraces`."""
+
+    def add(self, table: str, rows: pa.Table) -> None:
+        """Keep the columns that are needed of some rows of a derived table."""
+        if table in READ:
+            self._parts[table].append(rows.select(READ[table]))
+        if table == "llm_calls":
+            # A rollout's row begins with the first of its calls, which are all among these.
+            least_time(TABLE, rows, self.least)
+
+    def keep_rollouts(self, store: Store) -> None:
+        """Bring the rows of rollouts up to date.
+
+        Args:
+            store: A direct store, in a transaction that has deleted the former rows of the derived
+                traces and inserted everything that was added here.
+        """
+        kinds = stored_kinds(store)
+        touched = {one for table in TOUCHING for one in self._values(table, "rollout_id")}
+        if rewards := self._to_place(store, kinds):
+            touched |= _place(store, rewards)
+            kinds.add("placed")
+        signals = look_up(store, touched, kinds)
+        # Only rollouts with new calls get a new row. The others keep theirs, with new signals.
+        made = _insert(store, {table: self._parts[table] for table in TOTALLED}, signals)
+        if others := touched - made:
+            _update(store, {one: signals.get(one, NOTHING) for one in others})
+
+    def _to_place(self, store: Store, kinds: Collection[str]) -> set[str]:
+        """Return the ids of the rewards whose calls have to be found.
+
+        They are new ones that do not name their rollout or name a response, and stored ones that
+        waited for a response of the new calls.
+        """
+        found: set[str] = set()
+        for some in self._parts["reward_events"]:
+            is_elsewhere = pc.or_(some["rollout_id"].is_null(), some["response_id"].is_valid())
+            found.update(some["reward_id"].filter(is_elsewhere).to_pylist())
+        if "responses" in kinds and (new := self._values("llm_calls", "response_id")):
+            found |= _found(store, "waiting_rewards", new)
+        return found
+
+    def _values(self, table: str, column: str) -> set[str]:
+        """Return the values of a column of texts, without None."""
+        values: set[str] = set()
+        for some in self._parts[table]:
+            values.update(some[column].drop_null().to_pylist())
+        return values
+
+
+def insert_stored(store: Store, rollouts: str) -> None:
+    """Make the rows of some rollouts again from the stored calls.
+
+    Args:
+        store: A direct store, in a transaction.
+        rollouts: Name of a table with the column `rollout_id`.
+    """
+    store.execute(f"DELETE FROM {TABLE} WHERE rollout_id IN (SELECT rollout_id FROM {rollouts})")
+    ids = store.query(f"SELECT DISTINCT rollout_id FROM {rollouts}")["rollout_id"]
+    kinds = stored_kinds(store)
+    for first in range(0, len(ids), ROLLOUTS_AT_ONCE):
+        some = pa.table({"rollout_id": ids.slice(first, ROLLOUTS_AT_ONCE)})
+        rows = {
+            table: [store.pick(some, _of_rollouts(table, columns))]
+            for table, columns in TOTALLED.items()
+        }
+        _insert(store, rows, look_up(store, some["rollout_id"].to_pylist(), kinds))
+
+
+def _of_rollouts(table: str, columns: Sequence[str]) -> str:
+    return f"SELECT {', '.join(columns)} FROM {table} WHERE rollout_id IN (FROM {{rows}})"
+
+
+def _found(store: Store, name: str, texts: Collection[str]) -> set[str]:
+    """Return the texts that a statement finds for others."""
+    given = pa.table({"text": pa.array(texts, pa.string())})
+    return set(store.pick(given, statement(__package__, name)).column(0).to_pylist())
+
+
+def _place(store: Store, rewards: Collection[str]) -> set[str]:
+    """Find the calls that rewards judge, note them, and return their rollouts."""
+    store.execute("CREATE OR REPLACE TEMP TABLE to_place (reward_id VARCHAR)")
+    store.insert("to_place", pa.table({"reward_id": pa.array(rewards, pa.string())}))
+    store.execute(statement(__package__, "place_rewards"))
+    placed = store.column(statement(__package__, "placed_rollouts"))
+    store.execute("DROP TABLE to_place")
+    return set(placed)
+
+
+def _insert(
+    store: Store, rows: Mapping[str, Sequence[pa.Table]], signals: Mapping[str, Signals]
+) -> set[str]:
+    """Insert the rows of rollouts and return their ids.
+
+    Args:
+        store: A direct store.
+        rows: The rows of each of `TOTALLED`.
+        signals: What is known of these rollouts beside; those without anything may be missing.
+    """
+    calls, tools, agents = (_columns(rows[table], named) for table, named in TOTALLED.items())
+    made = totals(Calls(*calls), Tools(*tools), Agents(*agents))
+    if made:
+        joined = [
+            (*one, *(known := signals.get(one.rollout_id, NOTHING))[:3], known.outcome(one))
+            for one in sorted(made, key=_start)
+        ]
+        store.insert(TABLE, _table(joined, (*Totals._fields, *Signals._fields[:3], "outcome")))
+    return {one.rollout_id for one in made}
+
+
+def _start(one: Totals) -> int:
+    return one.start_time or 0
+
+
+def _update(store: Store, signals: Mapping[str, Signals]) -> None:
+    """Bring task, arms and rewards up to date where the calls of a rollout stayed as they were."""
+    rows = _table(
+        [(one, *known) for one, known in signals.items()], ("rollout_id", *Signals._fields)
+    )
+    store.pick(rows, statement(__package__, "update_rollouts"))
+
+
+def _columns(parts: Sequence[pa.Table], named: Sequence[str]) -> list[list[Any]]:
+    """Return columns of rows as lists, times as Unix nanoseconds."""
+    if not parts:
+        return [[] for _ in named]
+    rows = pa.concat_tables(parts)
+    return [_list(rows[name]) for name in named]
+
+
+def _list(column: pa.ChunkedArray) -> list[Any]:
+    # Arrow makes an object of pandas of a time in nanoseconds.
+    is_time = pa.types.is_timestamp(column.type)
+    values: list[Any] = (column.cast(pa.int64()) if is_time else column).to_pylist()
+    return values
+
+
+def _table(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:
+    columns = zip(names, zip(*rows, strict=True), strict=True)
+    return pa.table({name: pa.array(values, TYPES.get(name)) for name, values in columns})

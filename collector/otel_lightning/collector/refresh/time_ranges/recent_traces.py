@@ -1,0 +1,226 @@
+"""Where the rows of recent traces are: from which time on, in each table.
+
+A trace id is random, so a search for it reads the ids of a whole table, and costs more the larger
+the store is. Times are not: DuckDB skips blocks of rows that are all older than a condition asks
+for. So this process remembers, for the traces that came or were derived last, since when their
+spans were received, and the smallest time among the rows that were derived from them. Reading or
+deleting their rows then costs the same in a store of any size. For any other trace whole tables are
+searched.
+
+It is valid only while this process is the only one that stores and derives, as `SeenIds` is.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from otel_lightning.collector.refresh.time_ranges.key_ranges import KeyPlaces
+from otel_lightning.collector.store import Sql, Store
+
+MOST_TRACES = 100_000
+"""Number of traces that are remembered; each takes some 300 bytes."""
+EVERYWHERE = Sql("TRUE")
+"""The condition that searches a whole table."""
+NOWHERE = Sql("FALSE")
+"""The condition of a table that has no rows of these traces."""
+TIMES = {
+    "llm_calls": "start_time",
+    "tool_calls": "start_time",
+    "agent_runs": "start_time",
+    "retrievals": "start_time",
+    "arms": "time",
+    "reward_events": "time",
+    "rollout_rows": "start_time",
+    "unread_spans": None,
+    "rollout_tasks": None,
+}
+"""The column of each derived table that bounds a search; None if the table has no times."""
+
+Least = dict[str, int | None]
+"""The smallest time of rows by table, in Unix nanoseconds; None if a row has no time. A table
+without rows is missing."""
+
+
+class Place(NamedTuple):
+    """Where the rows of one trace are."""
+
+    received_ns: int
+    """No span or log record of the trace was received before this."""
+    derived: Least
+    """The smallest times of the derived rows; shared by the traces of one batch."""
+    keys_ns: int | None = None
+    """No key of the trace was written before this; None if it has none."""
+    late_ns: int | None = None
+    """No span or log record that came since the trace was derived was received before this; None if
+    none came."""
+
+
+UNKNOWN = Place(0, {}, 0)
+"""The place of a trace whose spans and keys may be of any time."""
+
+
+class RecentTraces:
+    """The places of the traces that were received or derived last."""
+
+    def __init__(self, most: int = MOST_TRACES) -> None:
+        self._places: dict[str, Place] = {}
+        self._most = most
+        self.keys = KeyPlaces()
+        """Where the keys of all traces are."""
+        self._replaced: set[str] | None = None
+
+    def arrived(self, trace_ids: Iterable[str], are_new: Iterable[bool], received_ns: int) -> None:
+        """Note that spans or log records came.
+
+        Args:
+            trace_ids: Ids of their traces.
+            are_new: For each, whether nothing of the trace was stored before.
+            received_ns: None of them was received before this, Unix nanoseconds.
+        """
+        for trace_id, is_new in zip(trace_ids, are_new, strict=True):
+            if known := self._places.get(trace_id):
+                late_ns = received_ns if known.late_ns is None else min(received_ns, known.late_ns)
+                first_ns = min(received_ns, known.received_ns)
+                self._places[trace_id] = known._replace(received_ns=first_ns, late_ns=late_ns)
+            elif is_new:
+                self._places[trace_id] = Place(received_ns, {}, late_ns=received_ns)
+        self._shorten()
+
+    def wrote_keys(self, trace_ids: Iterable[str], now_ns: int) -> None:
+        """Note that keys of traces were written; their former keys are deleted."""
+        for trace_id in trace_ids:
+            if known := self._places.get(trace_id):
+                self._places[trace_id] = known._replace(keys_ns=now_ns)
+
+    def derived(
+        self,
+        trace_ids: Iterable[str],
+        unchanged: Iterable[str],
+        least: Least,
+        in_part: Iterable[str] = (),
+    ) -> None:
+        """Note that the derived rows of traces were replaced.
+
+        Args:
+            trace_ids: Traces whose former rows were all deleted.
+            unchanged: Traces of the same batch whose rows stayed, except for those of rollouts.
+            least: The smallest time of the new rows of the batch, by table.
+            in_part: Traces of which some rows were replaced.
+        """
+        traces, some, noted = list(trace_ids), list(in_part), self._replaced
+        if noted is not None:
+            noted.update(traces, some)
+        for trace_id in traces:
+            # Last, so forgotten last. Of another trace only the place of these rows is known.
+            former = self._places.pop(trace_id, UNKNOWN)
+            self._places[trace_id] = former._replace(derived=least, late_ns=None)
+        for trace_id in (*unchanged, *some):
+            if known := self._places.get(trace_id):
+                derived = _merged(known.derived, least)
+                self._places[trace_id] = known._replace(derived=derived, late_ns=None)
+        self._shorten()
+
+    @contextmanager
+    def noting_replaced(self) -> Iterator[None]:
+        """Note for the block the traces whose derived rows are replaced, for `take_replaced`."""
+        self._replaced = set()
+        try:
+            yield
+        finally:
+            self._replaced = None
+
+    def take_replaced(self) -> set[str]:
+        """Return the traces that were noted since the last call."""
+        taken, self._replaced = self._replaced or set(), set()
+        return taken
+
+    def received_since(self, trace_ids: Iterable[str]) -> Sql:
+        """Return a condition that all spans and log records of these traces meet."""
+        places = self._all(trace_ids)
+        if places is None:
+            return EVERYWHERE
+        return _since("received_at", min((one.received_ns for one in places), default=None))
+
+    def late_since(self, trace_id: str) -> int | None:
+        """Return since when spans and log records came after the trace was derived.
+
+        Returns:
+            Unix nanoseconds: all of them were received then or later. None if it is not known.
+        """
+        known = self._places.get(trace_id)
+        return known.late_ns if known else None
+
+    def keys_since(self, trace_ids: Iterable[str]) -> Sql:
+        """Return a condition that all rows of these traces in `trace_keys` meet."""
+        places = self._all(trace_ids)
+        if places is None:
+            return EVERYWHERE
+        written = [one.keys_ns for one in places if one.keys_ns is not None]
+        return _since("added_at", min(written)) if written else NOWHERE
+
+    def rows_since(self, trace_ids: Iterable[str]) -> Mapping[str, Sql]:
+        """Return for each derived table a condition that all rows of these traces meet."""
+        places = self._all(trace_ids)
+        if places is None:
+            return dict.fromkeys(TIMES, EVERYWHERE)
+        least: Least = {}
+        for one in {id(place.derived): place.derived for place in places}.values():
+            least = _merged(least, one)
+        return {table: _rows_since(table, least) for table in TIMES}
+
+    def clear(self) -> None:
+        """Forget all traces and keys: whole tables are searched again."""
+        self._places.clear()
+        self.keys.clear()
+
+    def _all(self, trace_ids: Iterable[str]) -> list[Place] | None:
+        places = [self._places.get(trace_id) for trace_id in trace_ids]
+        known = [one for one in places if one is not None]
+        return known if len(known) == len(places) else None
+
+    def _shorten(self) -> None:
+        for trace_id in [*islice(self._places, max(len(self._places) - self._most, 0))]:
+            del self._places[trace_id]
+
+
+def recent_traces(store: Store) -> RecentTraces:
+    """Return the recent traces of an open store; a transaction that is undone clears them."""
+    return store.cache(RecentTraces)
+
+
+def least_time(table: str, rows: pa.Table, least: Least) -> None:
+    """Lower the smallest time of a table to that of some new rows."""
+    if table not in TIMES or not len(rows):
+        return
+    column = TIMES[table]
+    time_ns = None
+    if column is not None and not rows[column].null_count:
+        time_ns = int(pc.min(rows[column].cast(pa.timestamp("ns")).cast(pa.int64())).as_py())
+    least[table] = time_ns if table not in least else _lower(least[table], time_ns)
+
+
+def _merged(one: Least, other: Least) -> Least:
+    merged = dict(one)
+    for table, time_ns in other.items():
+        merged[table] = _lower(merged[table], time_ns) if table in merged else time_ns
+    return merged
+
+
+def _lower(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else min(one, other)
+
+
+def _rows_since(table: str, least: Least) -> Sql:
+    if table not in least:
+        return NOWHERE
+    column = TIMES[table]
+    return EVERYWHERE if column is None else _since(column, least[table])
+
+
+def _since(column: str, time_ns: int | None) -> Sql:
+    # No bound, or 0 for one that is unknown: then rows without a time must be found too.
+    return Sql(f'"{column}" >= make_timestamp_ns({time_ns})') if time_ns else EVERYWHERE

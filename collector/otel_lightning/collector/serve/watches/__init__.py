@@ -1,0 +1,4 @@
+"""Threads that watch the serving process: its threads, connections, certificates and files.
+
+Begin in `supervision.py`, which watches the others. `run.py` starts and stops all of them.
+"""
