@@ -124,9 +124,9 @@ def test_an_alarm_is_logged_once_and_refuses_only_when_it_lasts(
     now = 1_000.0
     file = alarms_file(tmp_path / "t.duckdb")
     alarms = Alarms(file, refuse_after=60, clock=lambda: now, steady=lambda: now)
-    alarms.sound("storing", "the disk is full")
+    alarms.raise_alarm("storing", "the disk is full")
     now += 59
-    alarms.sound("storing", "the disk is still full")
+    alarms.raise_alarm("storing", "the disk is still full")
     assert alarms.refusal() is None
     now += 1
     assert str(alarms.refusal()).endswith("For 60 seconds: the disk is still full")
@@ -141,7 +141,7 @@ def test_an_alarm_is_logged_once_and_refuses_only_when_it_lasts(
 def test_a_clock_that_is_set_back_puts_off_no_refusal(caplog: pytest.LogCaptureFixture) -> None:
     wall, steady = 10_000.0, 0.0
     alarms = Alarms(refuse_after=60, clock=lambda: wall, steady=lambda: steady)
-    alarms.sound("storing", "the disk is full")
+    alarms.raise_alarm("storing", "the disk is full")
     wall, steady = 5_000.0, 60.0
     assert str(alarms.refusal()).endswith("For 60 seconds: the disk is full")
     alarms.clear("storing")
@@ -150,7 +150,7 @@ def test_a_clock_that_is_set_back_puts_off_no_refusal(caplog: pytest.LogCaptureF
 
 def test_alarms_of_a_former_process_are_gone_when_the_next_one_starts(tmp_path: Path) -> None:
     file = alarms_file(tmp_path / "t.duckdb")
-    Alarms(file).sound("storing", "it broke")
+    Alarms(file).raise_alarm("storing", "it broke")
     Alarms(file)
     assert read_alarms(tmp_path / "t.duckdb") == []
 
@@ -158,6 +158,6 @@ def test_alarms_of_a_former_process_are_gone_when_the_next_one_starts(tmp_path: 
 def test_an_orderly_stop_leaves_the_alarms_that_are_still_true(tmp_path: Path) -> None:
     alarms = Alarms(alarms_file(tmp_path / "t.duckdb"))
     for name in ("restarting", "storing", "checkpointing"):
-        alarms.sound(name, "it broke")
+        alarms.raise_alarm(name, "it broke")
     alarms.end()
     assert [alarm.name for alarm in read_alarms(tmp_path / "t.duckdb")] == ["storing"]

@@ -87,7 +87,7 @@ class Alarms:
         if file:
             file.unlink(missing_ok=True)
 
-    def sound(self, name: str, reason: str) -> None:
+    def raise_alarm(self, name: str, reason: str) -> None:
         """Raise an alarm; if it is raised already, update its reason and keep its start."""
         with self._lock:
             former = self._raised.get(name)

@@ -24,7 +24,7 @@ from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store, StoreError, open_store
 from otel_lightning.instrumentation.attributes import ROLLOUT_ID
 
-DEADLY, OTHER = os.urandom(16), os.urandom(16)
+KILLING, OTHER = os.urandom(16), os.urandom(16)
 
 
 def call(trace: bytes, rollout: str) -> bytes:
@@ -80,19 +80,19 @@ def test_a_rollout_is_not_missed_because_its_trace_killed_workers(
 ) -> None:
     monkeypatch.setattr(refreshing, "LEAST_SPANS", 1)
     with serving(tmp_path / "t.duckdb") as (store, spool, loader):
-        with killing(loader, DEADLY):
+        with killing(loader, KILLING):
             spool.append("traces", call(OTHER, "other"), 1).result(LIMIT_S)
             eventually(lambda: store.cursor().count("llm_calls") == 1)
-            spool.append("traces", call(DEADLY, "ada"), 1).result(LIMIT_S)
-            eventually(lambda: loader._refresher.deadly.is_deadly)
+            spool.append("traces", call(KILLING, "ada"), 1).result(LIMIT_S)
+            eventually(lambda: loader._refresher.quarantine.holds_traces)
             # Which traces `ada` has is not known: to say that there are none would be wrong.
             with pytest.raises(StoreError, match="Nothing was erased") as refused:
                 erase_served(loader, store.served_file(), Selection(rollouts=["ada"]))
-            assert DEADLY.hex() in str(refused.value)
-            assert traces(store) == {DEADLY.hex(), OTHER.hex()}
+            assert KILLING.hex() in str(refused.value)
+            assert traces(store) == {KILLING.hex(), OTHER.hex()}
             # What the spans themselves tell does not wait for deriving.
             assert erase_served(loader, store.served_file(), Selection(traces=[OTHER.hex()])).traces
-            assert traces(store) == {DEADLY.hex()}
+            assert traces(store) == {KILLING.hex()}
         done = erase_served(loader, store.served_file(), Selection(rollouts=["ada"]))
         assert (done.traces, traces(store)) == (1, set())
 
@@ -100,7 +100,7 @@ def test_a_rollout_is_not_missed_because_its_trace_killed_workers(
 def test_rows_that_cannot_be_derived_without_an_erased_trace_are_deleted(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     with open_store(path) as store:
-        bodies = [call(DEADLY, "together"), call(OTHER, "together")]
+        bodies = [call(KILLING, "together"), call(OTHER, "together")]
         load(store, [Request("traces", 1, one) for one in bodies], dead_letters=tmp_path)
         derive_all(store, path)
         assert store.count("llm_calls") == 2
@@ -109,6 +109,6 @@ def test_rows_that_cannot_be_derived_without_an_erased_trace_are_deleted(tmp_pat
         delete_underived(store)
         assert store.count("llm_calls") == 0
         derive_all(store, path)
-        assert store.column("SELECT trace_id FROM llm_calls") == [DEADLY.hex()]
+        assert store.column("SELECT trace_id FROM llm_calls") == [KILLING.hex()]
         delete_underived(store)
         assert store.count("llm_calls") == 1

@@ -245,26 +245,26 @@ def test_a_worker_that_dies_is_replaced_and_nothing_is_lost(
 def test_a_trace_that_kills_each_worker_is_told_and_holds_up_no_others(tmp_path: Path) -> None:
     ids = [os.urandom(16) for _ in range(30)]
     requests = [trace_request("chat", trace_id=one).SerializeToString() for one in ids]
-    deadly = ids[0].hex()
+    killing = ids[0].hex()
     with opened(tmp_path) as (store, refresher):
         load(store, [Request("traces", 1, one) for one in requests], dead_letters=tmp_path)
         deadline = time.monotonic() + 60
-        while len(store.query("FROM stale")) > 1 or not refresher.deadly.is_deadly:
+        while len(store.query("FROM stale")) > 1 or not refresher.quarantine.holds_traces:
             assert time.monotonic() < deadline
             for flight in refresher._flights:
-                if deadly in flight.names:
+                if killing in flight.names:
                     os.kill(flight.worker.pid, signal.SIGKILL)
             with suppress(WorkerDiedError):
                 refresher.step(FEW, paced=False)
             if not refresher.wait(0.05):
-                refresher.deadly.again_at = (
+                refresher.quarantine.retry_at = (
                     0.0  # an innocent trace may have been in each of the batches
                 )
         # Not even in this process, which the system might kill as well.
-        assert store.column("SELECT id FROM stale") == [deadly]
-        refresher.deadly.again_at = 0.0
+        assert store.column("SELECT id FROM stale") == [killing]
+        refresher.quarantine.retry_at = 0.0
         derive_all(refresher)
-        assert not refresher.deadly.is_deadly
+        assert not refresher.quarantine.holds_traces
         assert not len(store.query("FROM stale"))
 
 
@@ -279,11 +279,11 @@ def test_a_trace_that_this_process_derived_kills_no_more_workers(
         load(store, SENT, dead_letters=tmp_path)
         names = store.column("SELECT id FROM stale")
         for _ in range(MOST_DEATHS):
-            refresher.deadly.died(names)
+            refresher.quarantine.note_death(names)
         refresher._lacks_room = True  # the system has no room for another worker
         derive_all(refresher)
         assert not len(store.query("FROM stale"))
-        assert not refresher.deadly
+        assert not refresher.quarantine.has_deaths
 
 
 def test_workers_that_end_at_their_start_are_not_started_all_the_time(

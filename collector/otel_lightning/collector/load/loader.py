@@ -23,7 +23,7 @@ from otel_lightning.collector.files.overwrite import overwrite
 from otel_lightning.collector.load.batches import Request, load, move_to, resume
 from otel_lightning.collector.load.flow_control.lag import Lag
 from otel_lightning.collector.load.flow_control.scheduling import BatchSize, TimeShare
-from otel_lightning.collector.load.recovered_requests import FormerRequests
+from otel_lightning.collector.load.recovered_requests import RecoveredRequests
 from otel_lightning.collector.load.retention import forget, newest_received
 from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.load.store_file import StoreFile
@@ -100,7 +100,7 @@ class Loader(threading.Thread):
         self._batch_size = BatchSize(settings.spans_at_once)
         self.position = resume(store, spool)
         spool.forget(self.position)  # what a former process stored is no backlog
-        self.former_requests = FormerRequests(self.position, spool.end)
+        self.recovered_requests = RecoveredRequests(self.position, spool.end)
         if spool.backlog():
             spool.arrived.set()
         self.lag = Lag(spool, settings, self._alarms)
@@ -208,14 +208,14 @@ class Loader(threading.Thread):
         finally:
             self._retains = True
 
-    def derive_all(self, *, tries_deadly: bool = False) -> None:
+    def derive_all(self, *, with_quarantined: bool = False) -> None:
         """Derive all that is stale. Call it in the loader's thread only, as `empty_spool`.
 
         Args:
-            tries_deadly: Whether to derive also traces on which workers died; another one may.
+            with_quarantined: Whether to derive also traces on which workers died; another one may.
         """
-        if tries_deadly:
-            self._refresher.deadly.try_now()
+        if with_quarantined:
+            self._refresher.quarantine.retry_now()
         step, spans = self._refresher.step, self._batch_size.spans
         while step(spans, paced=False).is_busy or self._refresher.wait():
             pass
@@ -286,13 +286,13 @@ class Loader(threading.Thread):
             self._alarms.clear(RETRYING)
             return
         reason = f"the same traces were given up {MOST_RETRIES} times or more"
-        self._alarms.sound(RETRYING, reason)
+        self._alarms.raise_alarm(RETRYING, reason)
 
     def _derive_watched(self) -> bool:
         """Derive some rows; after an error storing continues, and deriving is retried later."""
         with self._watching("deriving", clears=False):
             is_busy = self._derive_some()
-            if self._derives_again and not self._refresher.deadly.is_deadly:
+            if self._derives_again and not self._refresher.quarantine.holds_traces:
                 self._alarms.clear("deriving")
             return is_busy
         return False
@@ -310,14 +310,14 @@ class Loader(threading.Thread):
         try:
             yield
         except BrokenStoreError as error:  # only a restart of DuckDB, so of the process, helps
-            self._alarms.sound(alarm, f"{_in_one_line(error)}. {RESTART}")
+            self._alarms.raise_alarm(alarm, f"{_in_one_line(error)}. {RESTART}")
             self._wait_for_disk()
             raise
         except Exception as error:  # if the thread ended, nothing would be stored any more
             is_told = isinstance(error, StoreError | OSError)  # by the alarm, without a traceback
             if not (is_told or self._alarms.is_raised(alarm)):
                 logger.exception("%s failed; it is tried again", alarm.capitalize())
-            self._alarms.sound(alarm, _in_one_line(error))
+            self._alarms.raise_alarm(alarm, _in_one_line(error))
             self._stopping.wait(RETRY_SECONDS)
         else:
             if clears:
@@ -386,7 +386,7 @@ class Loader(threading.Thread):
             return
         self._blocked_at = self._blocked_at or time.monotonic()
         if time.monotonic() - self._blocked_at >= CHECKPOINT_SECONDS:
-            self._alarms.sound(CHECKPOINTING, BLOCKED)
+            self._alarms.raise_alarm(CHECKPOINTING, BLOCKED)
 
     def _load_some(self, least: int) -> bool:
         """Store a batch if at least `least` rows or `BATCH_BYTES` wait; return whether it did."""
@@ -401,7 +401,7 @@ class Loader(threading.Thread):
         began = time.monotonic()
         count = _filling(ahead)
         end, size = ahead[count - 1].end, _size(ahead[:count])
-        former = self.former_requests.count(ahead[:count])
+        former = self.recovered_requests.count(ahead[:count])
         requests = map(_request, ahead[:count])
         del ahead[:count]  # so that each record's memory is freed once it is decoded
         dead_letters = self._spool.folder / SET_ASIDE
@@ -414,7 +414,7 @@ class Loader(threading.Thread):
             dead_letters=dead_letters,
             derives=self._settings.derive,
         )
-        self.former_requests.note_stored(former, end)
+        self.recovered_requests.note_stored(former, end)
         self.position, self._ahead = end, ahead
         self._unwritten += size
         if self._unwritten >= CHECKPOINT_BYTES:

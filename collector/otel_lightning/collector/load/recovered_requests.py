@@ -1,4 +1,4 @@
-"""Requests that a former process received and left on the spool, such as one that was killed."""
+"""Requests that a former process, such as one that was killed, left on the spool."""
 
 import logging
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from otel_lightning.collector.spool.format import Position, Record
 logger = logging.getLogger(__name__)
 
 
-class FormerRequests:
+class RecoveredRequests:
     """Counts those that this process stores, and logs their number when all are stored."""
 
     def __init__(self, start: Position, end: Position) -> None:

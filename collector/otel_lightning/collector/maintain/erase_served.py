@@ -205,7 +205,7 @@ def _derive_the_rest(loader: Loader, store: Store) -> None:
         return
     why = "it was tried without success"
     try:
-        loader.derive_all(tries_deadly=True)
+        loader.derive_all(with_quarantined=True)
     except (WorkerDiedError, WorkerError) as error:
         why = str(error)
     if stale := _stale_traces(store):

@@ -24,12 +24,12 @@ def derive_without_spans(store: Store) -> bool:
     Args:
         store: A direct store.
     """
-    while refresh_loose_logs(store):
+    while refresh_logs_without_trace(store):
         pass
     return not store.rows("SELECT 1 AS one FROM stale LIMIT 1")
 
 
-def refresh_loose_logs(store: Store) -> int:
+def refresh_logs_without_trace(store: Store) -> int:
     """Derive some of the stale log records without a trace; return their number."""
     log_ids = store.column(statement(__package__, "stale_logs", most=LOGS_AT_ONCE))
     if log_ids:

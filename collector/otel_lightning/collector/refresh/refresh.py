@@ -23,7 +23,7 @@ from otel_lightning.collector.derive.batches.to_arrow import PER_TRACE, TABLES
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set import late_spans, sorted_copy
 from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, size_new
-from otel_lightning.collector.refresh.logs_without_trace import refresh_loose_logs
+from otel_lightning.collector.refresh.logs_without_trace import refresh_logs_without_trace
 from otel_lightning.collector.refresh.rollouts import rollout_rows
 from otel_lightning.collector.refresh.rollouts.rollout_rows import NewRows
 from otel_lightning.collector.refresh.schemas import schemas
@@ -56,7 +56,7 @@ def refresh(
         Number of stale traces and log records that were derived; 0 if nothing is stale, or
         everything stale waits.
     """
-    logs = refresh_loose_logs(store)
+    logs = refresh_logs_without_trace(store)
     parsed = _parsed(store)
     pace = backoff or Backoff()
     try:

@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, size_new
-from otel_lightning.collector.refresh.logs_without_trace import refresh_loose_logs
+from otel_lightning.collector.refresh.logs_without_trace import refresh_logs_without_trace
 from otel_lightning.collector.refresh.refresh import (
     SPANS_AT_ONCE,
     refresh_with_room,
     replace_rows,
 )
 from otel_lightning.collector.refresh.schemas import schemas
-from otel_lightning.collector.refresh.workers.quarantine import MOST_DEATHS, DeadlyTraces
+from otel_lightning.collector.refresh.workers.quarantine import MOST_DEATHS, Quarantine
 from otel_lightning.collector.refresh.workers.worker import Worker, WorkerDiedError, WorkerError
 from otel_lightning.collector.refresh.workers.worker_watch import WorkerWatch
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, statement
@@ -109,7 +109,7 @@ class Refresher:
         self._lacks_room = False
         self._batch_seconds = 0.0
         self._retries: Counter[str] = Counter()  # by the names of batches that were given up
-        self.deadly = DeadlyTraces(store)
+        self.quarantine = Quarantine(store)
         self._start_at = 0.0  # earliest start of the next worker
         self.backoff = Backoff()
         self.restarts = 0
@@ -159,7 +159,7 @@ class Refresher:
         if not self._flights and not self._has_workers():
             ids = refresh_with_room(self._store, spans_at_once, backoff)
             self._retries.clear()  # here no batch gives way to another
-            self.deadly.derived()
+            self.quarantine.forget_derived()
             seconds = time.monotonic() - began
             return Step(ids, seconds, ids > 0, seconds)
         try:
@@ -167,7 +167,7 @@ class Refresher:
             ids = sum(
                 self._advance(one, backoff) for one in [*self._flights] if one.worker.is_ready
             )
-            ids += refresh_loose_logs(self._store)
+            ids += refresh_logs_without_trace(self._store)
             is_sent = self._send_some(spans_at_once, backoff)
         # One batch needs more than --memory, or breaks deriving: derive it alone, here.
         except (OutOfMemoryError, WorkerError):
@@ -221,7 +221,7 @@ class Refresher:
             return False
         query = statement(__package__, "count_stale", each=SPANS_A_TRACE)
         waiting = int(self._store.query(query)["n"][0].as_py())
-        is_for_workers = bool(self._awaited) or (bool(self.deadly) and self._may_start())
+        is_for_workers = bool(self._awaited) or (self.quarantine.has_deaths and self._may_start())
         if waiting < LEAST_SPANS and not is_for_workers:
             if time.monotonic() - self._used_at > IDLE_SECONDS:
                 self._end_all()
@@ -245,7 +245,7 @@ class Refresher:
     @property
     def _awaited(self) -> list[Worker]:
         """The workers that are being started, if traces wait for one of them."""
-        return self._starting if self.deadly else []
+        return self._starting if self.quarantine.has_deaths else []
 
     def _may_start(self) -> bool:
         """Tell whether a worker can be started, as far as is known."""
@@ -303,11 +303,11 @@ class Refresher:
         self._end(flight)
         self._deaths += 1
         self.restarts += 1
-        if not self.deadly.is_deadly:
+        if not self.quarantine.holds_traces:
             logger.warning("%s It is replaced, and its batch is derived again.", error)
-        self.deadly.died(flight.names)
+        self.quarantine.note_death(flight.names)
         # Nobody would notice, because other batches may be derived.
-        if self._deaths >= MOST_DEATHS or self.deadly.is_deadly:
+        if self._deaths >= MOST_DEATHS or self.quarantine.holds_traces:
             raise error
 
     def _end(self, flight: _Flight) -> None:
@@ -376,7 +376,7 @@ class Refresher:
         self._release(flight)
         for name in flight.names:
             del self._retries[name]
-        self.deadly.derived()
+        self.quarantine.forget_derived()
         self._deaths = 0
         self._batch_seconds = time.monotonic() - flight.sent
         # All workers run at once, so a batch costs its share of their time.
@@ -387,7 +387,7 @@ class Refresher:
     def _send_some(self, spans_at_once: int, backoff: Backoff) -> bool:
         """Send new batches to idle workers; return whether there was one."""
         is_sent = False
-        spans_at_once = self.deadly.batch_size(spans_at_once)
+        spans_at_once = self.quarantine.batch_size(spans_at_once)
         self._take_started()
         while self._idle and self._send(spans_at_once, backoff):
             is_sent = True
@@ -401,7 +401,7 @@ class Refresher:
         # Traces that were read, rollouts that were picked, and those that wait for a batch: none of
         # them may be in two batches.
         held = {name for one in self._flights for name in (*one.names, *one.traces, *one.blocked)}
-        held |= self.deadly.set_aside()
+        held |= self.quarantine.held()
         with self._store.transaction():
             self._store.execute("CREATE OR REPLACE TEMP TABLE held (name VARCHAR)")
             self._store.insert("held", pa.table({"name": pa.array([*held, *waiting], pa.string())}))
@@ -410,7 +410,7 @@ class Refresher:
             if closed.is_complete():
                 if not held:  # nothing is left: what was given up was derived, or erased
                     self._retries.clear()
-                    self.deadly.clear()
+                    self.quarantine.clear()
                 return False
             names = set(closed.names())
             worker = self._idle.pop()

@@ -27,6 +27,6 @@ def gauges(spool: Spool, loader: Loader, supervisor: Supervisor) -> dict[str, fl
         "thread_failures": supervisor.thread_failures,
         "derive_retries": loader.derive_retries,
         "dropped_log_lines": dropped_lines(),
-        "requests_read_again": loader.former_requests.stored,
+        "requests_read_again": loader.recovered_requests.stored,
         "former_end_seconds": supervisor.former_end_seconds,
     }

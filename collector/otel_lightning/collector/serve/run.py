@@ -40,7 +40,7 @@ from otel_lightning.collector.serve.watches.descriptors import (
     connections_within,
     raise_limit,
 )
-from otel_lightning.collector.serve.watches.heartbeat import LifeSigns
+from otel_lightning.collector.serve.watches.heartbeat import Heartbeat
 from otel_lightning.collector.serve.watches.supervision import Supervisor
 from otel_lightning.collector.serve.watches.wrong_protocol import watched
 from otel_lightning.collector.spool.folder import spool_folder
@@ -135,8 +135,8 @@ def _serve(
         store.offer(FORGET, forgetting.begin)
         store.offer(FORGOTTEN, forgetting.end)
         certificates = CertificateWatch(settings.tls, alarms) if settings.tls else None
-        signs = LifeSigns(run)
-        watches = [idle_connections, store.client_watch, certificates, signs]
+        heartbeat = Heartbeat(run)
+        watches = [idle_connections, store.client_watch, certificates, heartbeat]
         supervisor = Supervisor(loader, spool, filter(None, watches), alarms, run)
         idle_connections.start()
         loader.start()  # the last one: from now on it has to be stopped
@@ -144,7 +144,7 @@ def _serve(
         spool.close()  # its thread would keep the process alive
         raise
     try:
-        for thread in (supervisor, signs, certificates):
+        for thread in (supervisor, heartbeat, certificates):
             if thread:
                 thread.start()
         receiver = replace(
@@ -154,7 +154,7 @@ def _serve(
         )
         page = open_page(receiver, settings, store, server) if settings.has_page else None
         running = Running(
-            partial(_ready, settings, server, signs, say),
+            partial(_ready, settings, server, heartbeat, say),
             supervisor,
             page,
             _sql_route(receiver, store, server),
@@ -162,7 +162,7 @@ def _serve(
         )
         asyncio.run(_receive(receiver, settings, bound, stopping, running))
     finally:
-        for watching in (supervisor, signs, idle_connections):
+        for watching in (supervisor, heartbeat, idle_connections):
             watching.stop()
         _withdraw(settings.store)  # first, so that no command connects to a server that ends
         _drain(spool, loader, stopping, say)
@@ -420,11 +420,11 @@ def _reload(
 
 
 def _ready(
-    settings: Settings, server: Server, signs: LifeSigns, say: Callable[[str], None]
+    settings: Settings, server: Server, heartbeat: Heartbeat, say: Callable[[str], None]
 ) -> None:
     grpc = str(settings.grpc) if settings.grpc else None
     # Only now, when it answers: with this file, commands find the server.
-    signs.announce(settings.store, replace(server, grpc=grpc))
+    heartbeat.announce(settings.store, replace(server, grpc=grpc))
     scheme = "https" if settings.tls else "http"
     over_grpc = f"gRPC at {settings.grpc} and over " if settings.grpc else ""
     say(

@@ -445,7 +445,7 @@ class Spool:
             except OSError as second:
                 self._failed = self._told(second)
         reason = self._failed or self._told(error)
-        self.alarms.sound(RECEIVING, reason)
+        self.alarms.raise_alarm(RECEIVING, reason)
         return reason
 
     def _told(self, error: Exception) -> str:

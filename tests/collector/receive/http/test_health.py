@@ -99,7 +99,7 @@ def test_whoever_has_no_token_hears_the_reason_without_names(
     name: str, reason: str, told: str, tmp_path: Path
 ) -> None:
     alarms = Alarms(refuse_after=0)
-    alarms.sound(name, reason)
+    alarms.raise_alarm(name, reason)
     spool = Spool(tmp_path)
     try:
         answer = health(Receiver(spool, AccessGuard(), dict, alarms=alarms), "/readyz")

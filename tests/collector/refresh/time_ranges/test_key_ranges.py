@@ -10,7 +10,7 @@ from support.deliveries import TABLES, WITH_REWARD, deliver, tables
 
 from otel_lightning.collector.load.batches import load
 from otel_lightning.collector.refresh.refresh import refresh
-from otel_lightning.collector.refresh.time_ranges.key_ranges import EVERYWHERE, KeyPlaces, Keys
+from otel_lightning.collector.refresh.time_ranges.key_ranges import EVERYWHERE, KeyRanges, Keys
 from otel_lightning.collector.refresh.time_ranges.recent_traces import recent_traces
 from otel_lightning.collector.store import Store, open_store
 from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
@@ -41,7 +41,7 @@ def write(store: Store, trace: int, keys: Keys, now_ns: int | None) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_search_finds_what_a_search_of_the_whole_table_finds(seed: int, tmp_path: Path) -> None:
     chance = np.random.default_rng(seed)
-    places, now_ns, skipped = KeyPlaces(keys_a_part=16, full_searches=2), 10**18, 0
+    ranges, now_ns, skipped = KeyRanges(keys_a_part=16, full_searches=2), 10**18, 0
     with open_store(tmp_path / "t.duckdb") as store:
         for trace in range(5):  # written before their times were kept
             write(store, trace, np.unique(chance.integers(0, KEYS, 4, np.uint64)), None)
@@ -49,49 +49,49 @@ def test_a_search_finds_what_a_search_of_the_whole_table_finds(seed: int, tmp_pa
             now_ns += int(chance.choice([-50, 0, 1, 7]))  # the clock is set back now and then
             trace, own = int(chance.integers(TRACES)), chance.integers(0, KEYS, 4, np.uint64)
             own = np.unique(own)
-            conditions = places.conditions(store, own)
+            conditions = ranges.conditions(store, own)
             found = [row for one in conditions for row in search(store, own, one)]
             assert sorted(found) == search(store, own)
             write(store, trace, own, now_ns)
-            places.wrote(store, own, now_ns)
+            ranges.wrote(store, own, now_ns)
             skipped += EVERYWHERE not in conditions
             if chance.random() < 0.05:  # retention
                 store.execute(f"DELETE FROM trace_keys WHERE trace_id < '{chance.integers(30)}'")
             if chance.random() < 0.02:  # a transaction was rolled back
-                places.clear()
+                ranges.clear()
     assert skipped > 100
 
 
 def test_keys_that_no_trace_has_are_not_searched(tmp_path: Path) -> None:
-    places = KeyPlaces(full_searches=1)
+    ranges = KeyRanges(full_searches=1)
     with open_store(tmp_path / "t.duckdb") as store:
         write(store, 1, keys_of([1, 2]), 5)
-        assert places.conditions(store, keys_of([3])) == [EVERYWHERE]
-        assert places.conditions(store, keys_of([3])) == []
-        found = places.conditions(store, keys_of([2]))
+        assert ranges.conditions(store, keys_of([3])) == [EVERYWHERE]
+        assert ranges.conditions(store, keys_of([3])) == []
+        found = ranges.conditions(store, keys_of([2]))
         assert search(store, keys_of([2]), " OR ".join(found)) == [("1", 2)]
 
 
 def test_the_filters_can_be_made_while_rows_are_not_committed(tmp_path: Path) -> None:
-    places = KeyPlaces(full_searches=0)
+    ranges = KeyRanges(full_searches=0)
     with open_store(tmp_path / "t.duckdb") as store:
         write(store, 1, keys_of([1, 2]), 5)
         with store.transaction():
             write(store, 2, keys_of([3]), 6)
             for key in (1, 3):
-                found = places.conditions(store, keys_of([key]))
+                found = ranges.conditions(store, keys_of([key]))
                 assert len(search(store, keys_of([key]), " OR ".join(found))) == 1
 
 
 def test_a_trace_that_grows_for_ever_does_not_fill_the_memory(tmp_path: Path) -> None:
-    places = KeyPlaces(keys_a_part=8, full_searches=0)
+    ranges = KeyRanges(keys_a_part=8, full_searches=0)
     with open_store(tmp_path / "t.duckdb") as store:
         for number in range(200):
             keys = keys_of(range(number, number + 6))
-            places.conditions(store, keys)
+            ranges.conditions(store, keys)
             write(store, 1, keys, number)
-            places.wrote(store, keys, number)
-            assert len(places) <= 4
+            ranges.wrote(store, keys, number)
+            assert len(ranges) <= 4
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -101,7 +101,7 @@ def test_the_tables_are_those_of_a_search_of_the_whole_table(seed: int, tmp_path
         deliver(store, tmp_path, *WITH_REWARD)
         expected = tables(store, (*TABLES, "trace_keys"))
     with open_store(tmp_path / "t.duckdb") as store:
-        recent_traces(store).keys = KeyPlaces(keys_a_part=8, full_searches=1)
+        recent_traces(store).keys = KeyRanges(keys_a_part=8, full_searches=1)
         known = SeenIds(store)
         for number in chance.permutation(len(WITH_REWARD)):
             load(store, [WITH_REWARD[number]], known, dead_letters=tmp_path)

@@ -135,7 +135,7 @@ class Lag:
             return
         if not self._alarms.is_raised(LAGGING):
             told = f"a request has waited {lag:.0f} s; --max-lag is {self._max_lag:g} s"
-            self._alarms.sound(LAGGING, told)
+            self._alarms.raise_alarm(LAGGING, told)
 
     def _since_ns(self) -> int:
         """Return when this process began, in Unix nanoseconds."""

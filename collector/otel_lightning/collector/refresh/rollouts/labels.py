@@ -1,4 +1,4 @@
-"""Rewards, arms and tasks of rollouts: what `rollout_rows` has beside calls, tools and agents.
+"""Labels of rollouts: their task, arms and rewards, the other part of a row of `rollout_rows`.
 
 They may come from other traces than the calls, or from log records without a trace, so they are
 looked up by rollout.
@@ -14,8 +14,8 @@ from otel_lightning.collector.refresh.rollouts.totals import Totals
 from otel_lightning.collector.store import Store, statement
 
 
-class Signals(NamedTuple):
-    """What is known of one rollout beside its calls, tools and agents."""
+class Labels(NamedTuple):
+    """The task, the arms and the last reward of one rollout."""
 
     task_id: str | None = None
     arms: list[str] | None = None
@@ -38,7 +38,7 @@ class Signals(NamedTuple):
         return "terminated" if of.ended == "open" and self.is_judged and is_over else of.ended
 
 
-NOTHING = Signals()
+NO_LABELS = Labels()
 
 
 class _Reward(NamedTuple):
@@ -52,22 +52,22 @@ class _Reward(NamedTuple):
 
 
 def stored_kinds(store: Store) -> set[str]:
-    """Return the kinds of signals that the store has: see `sql/stored_kinds.sql`.
+    """Return the kinds of labels that the store has: see `sql/stored_kinds.sql`.
 
     Most stores lack some of them, and to ask for that is cheaper than a search.
     """
     return set(store.column(statement(__package__, "stored_kinds")))
 
 
-def look_up(
+def look_up_labels(
     store: Store, rollout_ids: Collection[str], kinds: Collection[str]
-) -> dict[str, Signals]:
-    """Return what the store knows of rollouts; those without anything are left out.
+) -> dict[str, Labels]:
+    """Return the labels of rollouts; those without any are left out.
 
     Args:
         store: A direct store.
         rollout_ids: Ids of the rollouts.
-        kinds: The kinds of signals that the store has.
+        kinds: The kinds of labels that the store has.
     """
     ids = pa.table({"rollout_id": pa.array(rollout_ids, pa.string())})
     found = {
@@ -88,16 +88,16 @@ def tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
 
 def _joined(
     tasks: Mapping[str, str], arms: Mapping[str, list[str]], rewards: Mapping[str, list[_Reward]]
-) -> dict[str, Signals]:
+) -> dict[str, Labels]:
     return {
-        rollout_id: _signals(
+        rollout_id: _labels(
             tasks.get(rollout_id), arms.get(rollout_id), rewards.get(rollout_id, [])
         )
         for rollout_id in {*tasks, *arms, *rewards}
     }
 
 
-def _signals(task_id: str | None, arms: list[str] | None, rewards: list[_Reward]) -> Signals:
+def _labels(task_id: str | None, arms: list[str] | None, rewards: list[_Reward]) -> Labels:
     if task_id is None:
         tasks = [one.task_id for one in rewards if one.task_id is not None]
         task_id = min(tasks, default=None)
@@ -106,4 +106,4 @@ def _signals(task_id: str | None, arms: list[str] | None, rewards: list[_Reward]
     # in which they came has no effect.
     timed = [(one.time_ns, one.reward_id, one.value) for one in values if one.time_ns is not None]
     last_ns, _, last = max(timed, default=(None, None, None))
-    return Signals(task_id, arms, last, last_ns, is_judged=bool(values))
+    return Labels(task_id, arms, last, last_ns, is_judged=bool(values))

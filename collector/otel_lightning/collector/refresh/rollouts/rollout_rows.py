@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from otel_lightning.collector.refresh.rollouts.labels import (
-    NOTHING,
-    Signals,
-    look_up,
+    NO_LABELS,
+    Labels,
+    look_up_labels,
     stored_kinds,
 )
 from otel_lightning.collector.refresh.rollouts.totals import (
@@ -85,11 +85,11 @@ class NewRows:
         if rewards := self._to_place(store, kinds):
             touched |= _place(store, rewards)
             kinds.add("placed")
-        signals = look_up(store, touched, kinds)
-        # Only rollouts with new calls get a new row. The others keep theirs, with new signals.
-        made = _insert(store, {table: self._parts[table] for table in TOTALLED}, signals)
+        labels = look_up_labels(store, touched, kinds)
+        # Only rollouts with new calls get a new row. The others keep theirs, with new labels.
+        made = _insert(store, {table: self._parts[table] for table in TOTALLED}, labels)
         if others := touched - made:
-            _update(store, {one: signals.get(one, NOTHING) for one in others})
+            _update(store, {one: labels.get(one, NO_LABELS) for one in others})
 
     def _to_place(self, store: Store, kinds: Collection[str]) -> set[str]:
         """Return the ids of the rewards whose calls have to be found.
@@ -129,7 +129,7 @@ def insert_stored(store: Store, rollouts: str) -> None:
             table: [store.pick(some, _of_rollouts(table, columns))]
             for table, columns in TOTALLED.items()
         }
-        _insert(store, rows, look_up(store, some["rollout_id"].to_pylist(), kinds))
+        _insert(store, rows, look_up_labels(store, some["rollout_id"].to_pylist(), kinds))
 
 
 def _of_rollouts(table: str, columns: Sequence[str]) -> str:
@@ -153,23 +153,23 @@ def _place(store: Store, rewards: Collection[str]) -> set[str]:
 
 
 def _insert(
-    store: Store, rows: Mapping[str, Sequence[pa.Table]], signals: Mapping[str, Signals]
+    store: Store, rows: Mapping[str, Sequence[pa.Table]], labels: Mapping[str, Labels]
 ) -> set[str]:
     """Insert the rows of rollouts and return their ids.
 
     Args:
         store: A direct store.
         rows: The rows of each of `TOTALLED`.
-        signals: What is known of these rollouts beside; those without anything may be missing.
+        labels: The labels of these rollouts; those without any may be missing.
     """
     calls, tools, agents = (_columns(rows[table], named) for table, named in TOTALLED.items())
     made = totals(Calls(*calls), Tools(*tools), Agents(*agents))
     if made:
         joined = [
-            (*one, *(known := signals.get(one.rollout_id, NOTHING))[:3], known.outcome(one))
+            (*one, *(known := labels.get(one.rollout_id, NO_LABELS))[:3], known.outcome(one))
             for one in sorted(made, key=_start)
         ]
-        store.insert(TABLE, _table(joined, (*Totals._fields, *Signals._fields[:3], "outcome")))
+        store.insert(TABLE, _table(joined, (*Totals._fields, *Labels._fields[:3], "outcome")))
     return {one.rollout_id for one in made}
 
 
@@ -177,11 +177,9 @@ def _start(one: Totals) -> int:
     return one.start_time or 0
 
 
-def _update(store: Store, signals: Mapping[str, Signals]) -> None:
+def _update(store: Store, labels: Mapping[str, Labels]) -> None:
     """Bring task, arms and rewards up to date where the calls of a rollout stayed as they were."""
-    rows = _table(
-        [(one, *known) for one, known in signals.items()], ("rollout_id", *Signals._fields)
-    )
+    rows = _table([(one, *known) for one, known in labels.items()], ("rollout_id", *Labels._fields))
     store.pick(rows, statement(__package__, "update_rollouts"))
 
 

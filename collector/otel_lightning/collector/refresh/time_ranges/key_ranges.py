@@ -53,7 +53,7 @@ class _Part:
         self.last_ns = last_ns if self.last_ns is None else max(self.last_ns, last_ns)
 
 
-class KeyPlaces:
+class KeyRanges:
     """The parts of `trace_keys`."""
 
     def __init__(self, keys_a_part: int = KEYS_A_PART, full_searches: int = FULL_SEARCHES) -> None:

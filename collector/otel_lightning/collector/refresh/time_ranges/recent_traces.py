@@ -1,4 +1,4 @@
-"""Where the rows of recent traces are: from which time on, in each table.
+"""From which time on the rows of recent traces are, in each table.
 
 A trace id is random, so a search for it reads the ids of a whole table, and costs more the larger
 the store is. Times are not: DuckDB skips blocks of rows that are all older than a condition asks
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from otel_lightning.collector.refresh.time_ranges.key_ranges import KeyPlaces
+from otel_lightning.collector.refresh.time_ranges.key_ranges import KeyRanges
 from otel_lightning.collector.store import Sql, Store
 
 MOST_TRACES = 100_000
@@ -45,8 +45,8 @@ Least = dict[str, int | None]
 without rows is missing."""
 
 
-class Place(NamedTuple):
-    """Where the rows of one trace are."""
+class TimeBounds(NamedTuple):
+    """Lower bounds of the times of one trace's rows, in Unix nanoseconds."""
 
     received_ns: int
     """No span or log record of the trace was received before this."""
@@ -59,18 +59,18 @@ class Place(NamedTuple):
     none came."""
 
 
-UNKNOWN = Place(0, {}, 0)
-"""The place of a trace whose spans and keys may be of any time."""
+UNKNOWN = TimeBounds(0, {}, 0)
+"""The bounds of a trace whose spans and keys may be of any time."""
 
 
 class RecentTraces:
-    """The places of the traces that were received or derived last."""
+    """The time bounds of the traces that were received or derived last."""
 
     def __init__(self, most: int = MOST_TRACES) -> None:
-        self._places: dict[str, Place] = {}
+        self._bounds: dict[str, TimeBounds] = {}
         self._most = most
-        self.keys = KeyPlaces()
-        """Where the keys of all traces are."""
+        self.keys = KeyRanges()
+        """The times between which the keys of all traces were written."""
         self._replaced: set[str] | None = None
 
     def arrived(self, trace_ids: Iterable[str], are_new: Iterable[bool], received_ns: int) -> None:
@@ -82,19 +82,19 @@ class RecentTraces:
             received_ns: None of them was received before this, Unix nanoseconds.
         """
         for trace_id, is_new in zip(trace_ids, are_new, strict=True):
-            if known := self._places.get(trace_id):
+            if known := self._bounds.get(trace_id):
                 late_ns = received_ns if known.late_ns is None else min(received_ns, known.late_ns)
                 first_ns = min(received_ns, known.received_ns)
-                self._places[trace_id] = known._replace(received_ns=first_ns, late_ns=late_ns)
+                self._bounds[trace_id] = known._replace(received_ns=first_ns, late_ns=late_ns)
             elif is_new:
-                self._places[trace_id] = Place(received_ns, {}, late_ns=received_ns)
+                self._bounds[trace_id] = TimeBounds(received_ns, {}, late_ns=received_ns)
         self._shorten()
 
     def wrote_keys(self, trace_ids: Iterable[str], now_ns: int) -> None:
         """Note that keys of traces were written; their former keys are deleted."""
         for trace_id in trace_ids:
-            if known := self._places.get(trace_id):
-                self._places[trace_id] = known._replace(keys_ns=now_ns)
+            if known := self._bounds.get(trace_id):
+                self._bounds[trace_id] = known._replace(keys_ns=now_ns)
 
     def derived(
         self,
@@ -115,13 +115,13 @@ class RecentTraces:
         if noted is not None:
             noted.update(traces, some)
         for trace_id in traces:
-            # Last, so forgotten last. Of another trace only the place of these rows is known.
-            former = self._places.pop(trace_id, UNKNOWN)
-            self._places[trace_id] = former._replace(derived=least, late_ns=None)
+            # Last, so forgotten last. Of an unknown trace only the bounds of these rows are known.
+            former = self._bounds.pop(trace_id, UNKNOWN)
+            self._bounds[trace_id] = former._replace(derived=least, late_ns=None)
         for trace_id in (*unchanged, *some):
-            if known := self._places.get(trace_id):
+            if known := self._bounds.get(trace_id):
                 derived = _merged(known.derived, least)
-                self._places[trace_id] = known._replace(derived=derived, late_ns=None)
+                self._bounds[trace_id] = known._replace(derived=derived, late_ns=None)
         self._shorten()
 
     @contextmanager
@@ -140,10 +140,10 @@ class RecentTraces:
 
     def received_since(self, trace_ids: Iterable[str]) -> Sql:
         """Return a condition that all spans and log records of these traces meet."""
-        places = self._all(trace_ids)
-        if places is None:
+        bounds = self._all(trace_ids)
+        if bounds is None:
             return EVERYWHERE
-        return _since("received_at", min((one.received_ns for one in places), default=None))
+        return _since("received_at", min((one.received_ns for one in bounds), default=None))
 
     def late_since(self, trace_id: str) -> int | None:
         """Return since when spans and log records came after the trace was derived.
@@ -151,40 +151,40 @@ class RecentTraces:
         Returns:
             Unix nanoseconds: all of them were received then or later. None if it is not known.
         """
-        known = self._places.get(trace_id)
+        known = self._bounds.get(trace_id)
         return known.late_ns if known else None
 
     def keys_since(self, trace_ids: Iterable[str]) -> Sql:
         """Return a condition that all rows of these traces in `trace_keys` meet."""
-        places = self._all(trace_ids)
-        if places is None:
+        bounds = self._all(trace_ids)
+        if bounds is None:
             return EVERYWHERE
-        written = [one.keys_ns for one in places if one.keys_ns is not None]
+        written = [one.keys_ns for one in bounds if one.keys_ns is not None]
         return _since("added_at", min(written)) if written else NOWHERE
 
     def rows_since(self, trace_ids: Iterable[str]) -> Mapping[str, Sql]:
         """Return for each derived table a condition that all rows of these traces meet."""
-        places = self._all(trace_ids)
-        if places is None:
+        bounds = self._all(trace_ids)
+        if bounds is None:
             return dict.fromkeys(TIMES, EVERYWHERE)
         least: Least = {}
-        for one in {id(place.derived): place.derived for place in places}.values():
+        for one in {id(one.derived): one.derived for one in bounds}.values():
             least = _merged(least, one)
         return {table: _rows_since(table, least) for table in TIMES}
 
     def clear(self) -> None:
         """Forget all traces and keys: whole tables are searched again."""
-        self._places.clear()
+        self._bounds.clear()
         self.keys.clear()
 
-    def _all(self, trace_ids: Iterable[str]) -> list[Place] | None:
-        places = [self._places.get(trace_id) for trace_id in trace_ids]
-        known = [one for one in places if one is not None]
-        return known if len(known) == len(places) else None
+    def _all(self, trace_ids: Iterable[str]) -> list[TimeBounds] | None:
+        bounds = [self._bounds.get(trace_id) for trace_id in trace_ids]
+        known = [one for one in bounds if one is not None]
+        return known if len(known) == len(bounds) else None
 
     def _shorten(self) -> None:
-        for trace_id in [*islice(self._places, max(len(self._places) - self._most, 0))]:
-            del self._places[trace_id]
+        for trace_id in [*islice(self._bounds, max(len(self._bounds) - self._most, 0))]:
+            del self._bounds[trace_id]
 
 
 def recent_traces(store: Store) -> RecentTraces:

@@ -1,7 +1,8 @@
-"""Traces on which worker processes died, until they are derived.
+"""Quarantine of the traces on which worker processes died, until they are derived.
 
 The system may kill a worker for its memory. The next one gets a smaller batch. If that does not
-help, the traces are tried once a minute, so that others are derived meanwhile.
+help, the traces are held in quarantine: they are tried once a minute, so that others are derived
+meanwhile.
 """
 
 import time
@@ -17,11 +18,11 @@ MOST_DEATHS = 3
 an error."""
 MOST_HALVINGS = 6
 """How often the size of a batch is halved after deaths."""
-AGAIN_SECONDS = 60.0
+RETRY_SECONDS = 60.0
 """Wait before traces on which `MOST_DEATHS` workers died are tried again."""
 
 
-class DeadlyTraces:
+class Quarantine:
     """Counts deaths by the names of batches: rollouts, or ids of single traces."""
 
     def __init__(self, store: Store) -> None:
@@ -32,26 +33,27 @@ class DeadlyTraces:
         """
         self._store = store
         self._deaths: Counter[str] = Counter()
-        self.again_at = 0.0
-        """When those of `is_deadly` are tried again, by the monotonic clock."""
+        self.retry_at = 0.0
+        """When the traces in quarantine are tried again, by the monotonic clock."""
 
-    def __bool__(self) -> bool:
-        """Return whether a worker died on traces that are not derived yet."""
+    @property
+    def has_deaths(self) -> bool:
+        """Whether a worker died on traces that are not derived yet."""
         return bool(self._deaths)
 
     @property
-    def is_deadly(self) -> bool:
+    def holds_traces(self) -> bool:
         """Whether `MOST_DEATHS` workers died on the same traces, which are not derived yet."""
         return max(self._deaths.values(), default=0) >= MOST_DEATHS
 
-    def died(self, names: Iterable[str]) -> None:
+    def note_death(self, names: Iterable[str]) -> None:
         """Note that a worker died on a batch."""
         self._deaths.update(names)
-        if self.is_deadly:
-            self.again_at = time.monotonic() + AGAIN_SECONDS
+        if self.holds_traces:
+            self.retry_at = time.monotonic() + RETRY_SECONDS
 
-    def derived(self) -> None:
-        """Forget what is derived by now, by whichever batch."""
+    def forget_derived(self) -> None:
+        """Forget the deaths on traces that are derived by now, in whichever batch."""
         if self._deaths:
             names = pa.table({"name": pa.array(self._deaths, pa.string())})
             select = statement(__package__, "still_stale", names=Sql("{rows}"))
@@ -59,20 +61,21 @@ class DeadlyTraces:
             self._deaths = Counter({n: k for n, k in self._deaths.items() if n in stale})
 
     def clear(self) -> None:
-        """Forget all: nothing is left to derive."""
+        """Forget all deaths: nothing is left to derive."""
         self._deaths.clear()
 
-    def try_now(self) -> None:
-        """Try those of `is_deadly` with the next batch."""
-        self.again_at = 0.0
+    def retry_now(self) -> None:
+        """Try the traces in quarantine with the next batch."""
+        self.retry_at = 0.0
 
-    def set_aside(self) -> set[str]:
+    def held(self) -> set[str]:
         """Return the names that are not tried at present."""
-        is_now = time.monotonic() < self.again_at
-        return {n for n, deaths in self._deaths.items() if is_now and deaths >= MOST_DEATHS}
+        if time.monotonic() >= self.retry_at:
+            return set()
+        return {name for name, deaths in self._deaths.items() if deaths >= MOST_DEATHS}
 
     def batch_size(self, spans: int) -> int:
         """Return how many spans to derive in one batch, given the usual number."""
-        aside = self.set_aside()
-        deaths = max((k for name, k in self._deaths.items() if name not in aside), default=0)
+        held = self.held()
+        deaths = max((k for name, k in self._deaths.items() if name not in held), default=0)
         return max(spans >> min(deaths, MOST_HALVINGS), 1)

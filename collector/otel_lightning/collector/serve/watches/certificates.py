@@ -56,7 +56,7 @@ class CertificateWatch(BackgroundThread):
         """Raise or clear the alarm."""
         told = [one for one in (self._told(validity) for validity in self._loaded) if one]
         if told:
-            self._alarms.sound(
+            self._alarms.raise_alarm(
                 CERTIFYING, f"{' and '.join(told)}. Replace the files, and send SIGHUP"
             )
         else:

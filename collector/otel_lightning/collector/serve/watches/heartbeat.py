@@ -1,4 +1,4 @@
-"""Signs of life on the store's disk, from a thread of their own: the disk may hang."""
+"""The heartbeat: a time on the store's disk, from a thread of its own because the disk may hang."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 SECONDS = 5.0
 
 
-class LifeSigns(BackgroundThread):
+class Heartbeat(BackgroundThread):
     """A thread that tells the next process, and commands, that this process serves the store."""
 
     def __init__(self, run: Run) -> None:
@@ -23,7 +23,7 @@ class LifeSigns(BackgroundThread):
         Args:
             run: Gets the time until which this process has run.
         """
-        super().__init__("life-signs")
+        super().__init__("heartbeat")
         self._last_run = run
         self._announced: tuple[Path, Server] | None = None
         self._stopping = threading.Event()

@@ -121,7 +121,7 @@ class Supervisor(BackgroundThread):
         self._look_for_failures()
         if self._spool.disk_time.is_stalled:
             told = f"{HANGS}, in '{self._spool.folder}'. The system's log (dmesg) may say why"
-            self._alarms.sound(RECEIVING, told)
+            self._alarms.raise_alarm(RECEIVING, told)
         if time.monotonic() - self._looked_at > LAG_SECONDS:
             # The loader looks after each batch. It does not while it waits for something.
             self._looked_at = time.monotonic()
@@ -137,8 +137,8 @@ class Supervisor(BackgroundThread):
         if self._last.recent_ends(WITHIN_SECONDS) >= MANY:
             frequent.append("lightning-ingest itself")
         if frequent:
-            each = f"{MANY} times or more within {WITHIN_SECONDS:g} s"
-            self._alarms.sound(RESTARTING, f"{' and '.join(frequent)} failed {each}; see the log")
+            failed = f"failed {MANY} times or more within {WITHIN_SECONDS:g} s; see the log"
+            self._alarms.raise_alarm(RESTARTING, f"{' and '.join(frequent)} {failed}")
         else:
             self._alarms.clear(RESTARTING)
 
