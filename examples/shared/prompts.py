@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from otel_lightning.collector.maintain.backup import back_up_anyhow
+from otel_lightning.collector.maintain.backup import back_up_by_path
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.policy.serving import flag_file
 from otel_lightning.learner.prompts.compare import champion
@@ -144,7 +144,7 @@ def control_text(one: Study, url: str, shuffle: int) -> str:
     """
     text: str = one.example.PROMPT
     store = one.folder / f"control-{shuffle}.duckdb"
-    back_up_anyhow(one.store, store)
+    back_up_by_path(one.store, store)
     with open_store(store) as opened:
         opened.execute("DELETE FROM prompts")
     endpoint = Endpoint(url, os.environ.get("WRITER_MODEL", "writer"), 1.0, 0, 60.0)

@@ -16,7 +16,7 @@ from support.crashes import SPANS, Clients, has_workers
 from support.otlp_client import metric
 from support.running import Ingester, background, eventually, join
 
-from otel_lightning.collector.maintain.backup import back_up_anyhow
+from otel_lightning.collector.maintain.backup import back_up_by_path
 from otel_lightning.collector.store import Store, StoreError, open_store
 
 MOMENTS = ("load", "workers", "backup", "checkpoint", "recovery")
@@ -36,7 +36,7 @@ def back_up(running: Ingester, whole: list[Path]) -> None:
     with suppress(StoreError, OSError):
         while running.process.poll() is None:
             target = running.store.with_name(f"backup-{time.time_ns()}.duckdb")
-            back_up_anyhow(running.store, target)
+            back_up_by_path(running.store, target)
             for former in whole:
                 former.unlink()
             whole[:] = [target]

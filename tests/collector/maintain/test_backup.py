@@ -14,7 +14,7 @@ from support.running import Ingester, cli, eventually, finish, join
 from support.stores import DATA, counts
 
 from otel_lightning.collector.load.from_files import derive_all, load_file
-from otel_lightning.collector.maintain.backup import back_up_anyhow
+from otel_lightning.collector.maintain.backup import back_up_by_path
 from otel_lightning.collector.spool.folder import SET_ASIDE, dead_letters, spool_folder
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import StoreError, open_store
@@ -65,7 +65,7 @@ def test_a_backup_ends_when_the_disk_has_all_of_it(
         synced[os.fstat(file).st_ino] = os.fstat(file).st_size
 
     monkeypatch.setattr("os.fsync", noted)
-    back_up_anyhow(path, target)
+    back_up_by_path(path, target)
     made = [one.stat() for one in (target.parent, *target.parent.rglob("*"))]
     assert len(made) == len(["to", "file", "judge", "spool", "id", "segment", "dead", "body"])
     assert {one.st_ino: one.st_size for one in made} == {
@@ -127,9 +127,9 @@ def test_a_backup_overwrites_nothing_and_a_failed_one_leaves_nothing(
     target = tmp_path / "backup.duckdb"
     spool_folder(target).mkdir()
     with pytest.raises(StoreError, match="exists already"):
-        back_up_anyhow(ingester.store, target)
+        back_up_by_path(ingester.store, target)
     with pytest.raises(StoreError, match="There is no folder"):
-        back_up_anyhow(ingester.store, tmp_path / "no" / "where.duckdb")
+        back_up_by_path(ingester.store, tmp_path / "no" / "where.duckdb")
     assert not target.exists()
 
 

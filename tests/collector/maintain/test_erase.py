@@ -16,7 +16,7 @@ from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.maintain.erase import Selection, erase
-from otel_lightning.collector.maintain.erase_served import erase_anyhow
+from otel_lightning.collector.maintain.erase_served import erase_by_path
 from otel_lightning.collector.receive.feedback import read_feedback
 from otel_lightning.collector.spool.folder import dead_letters, spool_folder
 from otel_lightning.collector.spool.spool import Spool
@@ -158,7 +158,7 @@ def test_a_store_whose_name_has_a_line_break_and_quotes_forgets(
         load(store, [Request("traces", 1, call(1))], dead_letters=dead_letters(path))
         derive_all(store, path)
     with running(path) if served else nullcontext():
-        assert erase_anyhow(path, Selection(traces=[TRACES[0].hex()])).traces == 1
+        assert erase_by_path(path, Selection(traces=[TRACES[0].hex()])).traces == 1
     assert SECRET not in path.read_bytes()
 
 
@@ -200,7 +200,7 @@ def test_what_load_could_not_store_is_erased_too(tmp_path: Path, *, served: bool
         (letter,) = dead_letters(path).iterdir()
         assert SECRET in letter.read_bytes()
         assert {file.name for file in files.iterdir()} == {"1.pb", "2.pb"}
-        assert erase_anyhow(path, Selection(traces=[TRACES[0].hex()])).traces == 1
+        assert erase_by_path(path, Selection(traces=[TRACES[0].hex()])).traces == 1
     assert list(dead_letters(path).iterdir()) == []
 
 
@@ -242,7 +242,7 @@ def test_rows_of_kept_traces_lose_what_came_from_an_erased_one(
         (tool,) = store.query("FROM tool_calls").to_pylist()
     assert (tool["trace_id"], json.loads(tool["arguments"])) == (TRACES[1].hex(), ADDRESS)
     with running(path) if served else nullcontext():
-        assert erase_anyhow(path, Selection(traces=[TRACES[0].hex()])).traces == 1
+        assert erase_by_path(path, Selection(traces=[TRACES[0].hex()])).traces == 1
         assert SECRET not in path.read_bytes()
     with open_store(path) as store:
         (tool,) = store.query("FROM tool_calls").to_pylist()
@@ -255,7 +255,7 @@ def test_a_rollout_that_keeps_a_trace_is_derived_again_without_the_erased_one(
     path: Path, *, served: bool
 ) -> None:
     with running(path) if served else nullcontext():
-        erased = erase_anyhow(path, Selection(traces=[TRACES[0].hex()]))
+        erased = erase_by_path(path, Selection(traces=[TRACES[0].hex()]))
     assert (erased.traces, erased.rollouts) == (1, 0)
     with open_store(path) as store:
         assert sorted(store.query("FROM llm_calls")["step"].to_pylist()) == [0, 0, 0]

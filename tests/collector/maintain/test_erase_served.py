@@ -21,7 +21,7 @@ from support.sending import post
 
 from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.maintain.erase import Selection
-from otel_lightning.collector.maintain.erase_served import erase_anyhow
+from otel_lightning.collector.maintain.erase_served import erase_by_path
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.store import Store, StoreError, open_store, quote_literal
 
@@ -182,7 +182,9 @@ def test_rows_that_clients_write_meanwhile_are_kept(ingester: Ingester) -> None:
         writing = threading.Thread(target=write, daemon=True)
         writing.start()
         eventually(lambda: len(written) > 10)
-        assert erase_anyhow(ingester.store, Selection(where="attributes['user.id'] = 'ada'")).traces
+        assert erase_by_path(
+            ingester.store, Selection(where="attributes['user.id'] = 'ada'")
+        ).traces
         before = len(written)
         eventually(lambda: len(written) > before + 10)
         over.set()
@@ -194,7 +196,7 @@ def test_rows_that_clients_write_meanwhile_are_kept(ingester: Ingester) -> None:
 def test_no_other_process_can_open_the_new_file(ingester: Ingester) -> None:
     with_secrets(ingester)
     for _ in range(2):  # the second time the new file is replaced
-        erase_anyhow(ingester.store, Selection(traces=[f"{kept()[0]:032x}"]))
+        erase_by_path(ingester.store, Selection(traces=[f"{kept()[0]:032x}"]))
         opening = "import sys, duckdb; duckdb.connect(sys.argv[1])"
         with background(sys.executable, "-c", opening, str(ingester.store)) as other:
             assert other.wait(60) == 1
@@ -213,7 +215,7 @@ def test_nothing_selected_erases_nothing(ingester: Ingester) -> None:
 
 def test_a_wrong_condition_is_an_error_and_the_ingester_goes_on(ingester: Ingester) -> None:
     with pytest.raises(StoreError, match="no_such_column"):
-        erase_anyhow(ingester.store, Selection(where="no_such_column = 1"))
+        erase_by_path(ingester.store, Selection(where="no_such_column = 1"))
     with_secrets(ingester, 3)
 
 
@@ -234,7 +236,7 @@ def test_a_statement_that_goes_on_for_too_long_is_ended(starter: Callable[..., I
     before = cpu_seconds(ingester)
     asking.start()
     eventually(lambda: cpu_seconds(ingester) > before + 2)
-    assert erase_anyhow(ingester.store, Selection(where="attributes['user.id'] = 'ada'")).traces
+    assert erase_by_path(ingester.store, Selection(where="attributes['user.id'] = 'ada'")).traces
     join(asking)
     assert "was rewritten to forget traces" in failed[0]
     assert stored(ingester.store) == kept()
@@ -250,7 +252,7 @@ def test_a_session_that_rests_in_a_transaction_is_closed(ingester: Ingester) -> 
     with open_store(ingester.store) as resting, open_store(ingester.store) as other:
         resting.execute("BEGIN")
         assert resting.count("spans") == 30
-        erased = erase_anyhow(ingester.store, Selection(where="attributes['user.id'] = 'ada'"))
+        erased = erase_by_path(ingester.store, Selection(where="attributes['user.id'] = 'ada'"))
         assert erased.traces == 10
         for session in (resting, other):
             with pytest.raises(StoreError, match="Invalid connection id"):
@@ -282,7 +284,7 @@ def test_a_kill_leaves_the_old_or_the_new_store(
                 ingester.kill()
         expected += sender.acknowledged
     last = starter()
-    erase_anyhow(last.store, Selection(where="attributes['user.id'] = 'ada'"))
+    erase_by_path(last.store, Selection(where="attributes['user.id'] = 'ada'"))
     eventually(lambda: metric(last.http, "lightning_loader_lag_seconds") == 0)
     assert last.stop() == 0
     found = stored(last.store)

@@ -7,7 +7,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.refresh.refresh import refresh_with_room
+from otel_lightning.collector.refresh.refresh import refresh_with_more_memory
 from otel_lightning.collector.store import open_store
 
 CALLS, AT_ONCE, LIMIT = 160, 20, 32_000_000
@@ -48,7 +48,7 @@ def test_rollout_that_does_not_fit_the_memory_limit_is_derived_with_more_for_onc
             load(store, some, dead_letters=tmp_path)
         store.checkpoint()
         store.limit(LIMIT)
-        refresh_with_room(store)
+        refresh_with_more_memory(store)
         counted = store.query("SELECT count(*) AS n FROM llm_calls")["n"][0].as_py()
     assert counted == CALLS
     assert "does not fit" in caplog.text

@@ -97,7 +97,7 @@ def test_a_served_store_lets_go_of_what_it_cached_and_keeps_its_limit(
         store.checkpoint()
         store.query("SELECT count(DISTINCT trace_id) AS n FROM spans")
         (before,) = store.query(cached).to_pylist()
-        store.cursor().let_go()
+        store.cursor().release_memory()
         (after,) = store.query(cached).to_pylist()
         assert after["n"] < 2_000_000 < before["n"]
         assert after["at_most"] == before["at_most"]
@@ -112,7 +112,7 @@ def test_no_client_fails_while_the_server_lets_go_of_its_cache(tmp_path: Path) -
 
         def evict() -> None:
             while not over.is_set():
-                evicting.let_go()
+                evicting.release_memory()
 
         thread = threading.Thread(target=evict, daemon=True)
         thread.start()

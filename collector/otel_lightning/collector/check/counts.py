@@ -12,7 +12,7 @@ from otel_lightning.collector.files.disk_check import write_error_in_time
 from otel_lightning.collector.ingester_client.http import metrics_of
 from otel_lightning.collector.last_run import former_end, is_running, unasked_end
 from otel_lightning.collector.load.position import oldest_waiting, waiting
-from otel_lightning.collector.maintain.unfinished import Unfinished
+from otel_lightning.collector.maintain.unfinished_erasure import UnfinishedErasure
 from otel_lightning.collector.receive.metrics import (
     ids_to_read,
     raised_alarms,
@@ -169,7 +169,7 @@ def _repeated(store: Store) -> Finding:
 
 def _unfinished(store: Store, path: Path) -> Iterator[Finding]:
     """Report that erased rows may still be readable in the store's file."""
-    if Unfinished.of(path) is None:
+    if UnfinishedErasure.of(path) is None:
         return
     told = "it goes on, or was interrupted" if store.server else "it was interrupted"
     yield Finding("forget", f"{told}; run it again if it has ended", well=False)

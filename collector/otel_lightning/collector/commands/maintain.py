@@ -18,12 +18,12 @@ def backup(dest: Path, store: Path) -> None:
 
     Requests that are not stored yet go to DEST.spool, judges' answers to DEST.judge.
     """
-    from otel_lightning.collector.maintain.backup import back_up_anyhow
+    from otel_lightning.collector.maintain.backup import back_up_by_path
     from otel_lightning.collector.store import keep_files_private
 
     keep_files_private()
     with expected_errors():
-        back_up_anyhow(store, dest)
+        back_up_by_path(store, dest)
     click.echo(f"'{dest}' is a complete copy of '{store}'.")
 
 
@@ -72,12 +72,12 @@ def forget(store: Path, memory: int, **selected: Any) -> None:
     A trace is always erased as a whole. If the ingester runs, it erases, and goes on receiving.
     """
     from otel_lightning.collector.maintain.erase import Selection
-    from otel_lightning.collector.maintain.erase_served import erase_anyhow
+    from otel_lightning.collector.maintain.erase_served import erase_by_path
     from otel_lightning.collector.store import keep_files_private
 
     keep_files_private()
     with expected_errors():
-        erased = erase_anyhow(store, Selection(**selected), memory)
+        erased = erase_by_path(store, Selection(**selected), memory)
     if erased.has_finished:
         click.echo("Erased what an interrupted forget had left in the file.")
     if not erased.rows:

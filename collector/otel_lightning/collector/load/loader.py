@@ -381,7 +381,7 @@ class Loader(threading.Thread):
             self._unwritten, self._blocked_at = 0, None
             self._alarms.clear(CHECKPOINTING)
             # DuckDB's cache and Arrow's allocator keep memory that the batches no longer need.
-            self._store.let_go()
+            self._store.release_memory()
             pa.default_memory_pool().release_unused()
             return
         self._blocked_at = self._blocked_at or time.monotonic()

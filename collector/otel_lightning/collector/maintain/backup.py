@@ -49,7 +49,7 @@ def check_target(target: Path) -> None:
             raise StoreError(f"'{path}' exists already. Give the backup a name that is free.")
 
 
-def back_up_anyhow(path: Path, target: Path) -> None:
+def back_up_by_path(path: Path, target: Path) -> None:
     """Back up a store; if a process serves it, this process makes the backup.
 
     Raises:

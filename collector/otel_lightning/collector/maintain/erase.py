@@ -21,7 +21,7 @@ from otel_lightning.collector.maintain.copy_store import (
     partial_store,
     store_waiting,
 )
-from otel_lightning.collector.maintain.unfinished import Unfinished
+from otel_lightning.collector.maintain.unfinished_erasure import UnfinishedErasure
 from otel_lightning.collector.refresh.refresh import forget_kept
 from otel_lightning.collector.spool.folder import dead_letters, spool_folder
 from otel_lightning.collector.spool.format import segment_path, segments_of
@@ -113,9 +113,9 @@ def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> 
         _empty_spool(store, path)
         # Rollouts and conversations are found by derived rows, so all of these must exist.
         derive_all(store, path)
-        was_interrupted = Unfinished.of(path) is not None
+        was_interrupted = UnfinishedErasure.of(path) is not None
         erased = erase_rows(store, path, selection)
-        unfinished = Unfinished.of(path)
+        unfinished = UnfinishedErasure.of(path)
         if unfinished is None:
             return erased
         # `erase_rows` marked the traces that share a key with an erased one.
@@ -142,7 +142,9 @@ def _empty_spool(store: Store, path: Path) -> None:
 
 
 def erase_rows(store: Store, path: Path, selection: Selection) -> Erased:
-    """Delete the rows of the selected traces, in one transaction; `Unfinished` has what is left.
+    """Delete the rows of the selected traces, in one transaction.
+
+    `UnfinishedErasure` has what is left to do after it.
 
     Args:
         store: A direct store; all of it is derived.
@@ -180,7 +182,7 @@ def erase_rows(store: Store, path: Path, selection: Selection) -> Erased:
         counts = [store.count(name) for name in ("erased_traces", "erased_rollouts")]
         if gone := before - _rows(store):
             names = store.column("SELECT trace_id FROM erased_traces")
-            Unfinished(names, [str(file) for file in _judge_caches(store, path)]).keep(path)
+            UnfinishedErasure(names, [str(file) for file in _judge_caches(store, path)]).keep(path)
     forget_kept(store)
     return Erased(counts[0], counts[1], gone)
 

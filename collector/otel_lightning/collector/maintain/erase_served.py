@@ -31,7 +31,7 @@ from otel_lightning.collector.maintain.erase import (
     erase,
     erase_rows,
 )
-from otel_lightning.collector.maintain.unfinished import Unfinished
+from otel_lightning.collector.maintain.unfinished_erasure import UnfinishedErasure
 from otel_lightning.collector.refresh.time_ranges.recent_traces import RecentTraces, recent_traces
 from otel_lightning.collector.refresh.workers.worker import WorkerDiedError, WorkerError
 from otel_lightning.collector.store import (
@@ -59,7 +59,7 @@ SILENT_SECONDS = 60.0
 AGAIN_SECONDS = 0.2
 
 
-def erase_anyhow(path: Path, selection: Selection, memory_bytes: int | None = None) -> Erased:
+def erase_by_path(path: Path, selection: Selection, memory_bytes: int | None = None) -> Erased:
     """Erase traces; if a process serves the store, this process does it.
 
     Args:
@@ -114,7 +114,7 @@ def _call(store: Store, function: str, text: str) -> str:
 class Forgetting:
     """What the serving process offers to clients: to begin to erase traces, and to ask for the end.
 
-    Each is a function of a text that returns a text, for `Store.offer`.
+    Each is a function of a text that returns a text, for `Store.register_function`.
     """
 
     def __init__(self, loader: Loader, file: ServedFile) -> None:
@@ -161,12 +161,12 @@ def erase_served(loader: Loader, file: ServedFile, selection: Selection) -> Eras
         BrokenStoreError: If this process cannot go on; the store on disk is whole.
     """
     selection.check()
-    was_interrupted = Unfinished.of(file.path) is not None
+    was_interrupted = UnfinishedErasure.of(file.path) is not None
     with file.unwritten(), loader.keeping_traces():
         erased = loader.run_between_batches(
             lambda store: _delete_rows(loader, store, file, selection)
         )
-        unfinished = Unfinished.of(file.path)
+        unfinished = UnfinishedErasure.of(file.path)
         if unfinished is None:
             return erased
         old = held(file.path)

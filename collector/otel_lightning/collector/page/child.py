@@ -21,7 +21,7 @@ from otel_lightning.collector.page.process import (
 )
 from otel_lightning.collector.page.routes import respond
 from otel_lightning.collector.process.child import (
-    die_first,
+    be_killed_first,
     end_with,
     limit_memory,
     receive,
@@ -64,7 +64,7 @@ class Pipe:
 def main() -> None:
     """Answer requests until the receiving process ends."""
     threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
-    die_first()
+    be_killed_first()
     os.nice(NICENESS)
     _, told = receive(sys.stdin.buffer)
     limit_memory(json.loads(told)["memory"])

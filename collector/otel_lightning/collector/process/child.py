@@ -21,7 +21,7 @@ import pyarrow as pa
 
 HEADER = struct.Struct("<BQ")  # kind of the message, and number of bytes that follow
 LOOK_SECONDS = 1.0
-DIE_FIRST = "1000"
+KILLED_FIRST = "1000"
 """What Linux takes for a process that is to be killed before all others, whatever their memory."""
 
 
@@ -192,13 +192,13 @@ def end_with(parent: int) -> None:
     os._exit(1)
 
 
-def die_first() -> None:
+def be_killed_first() -> None:
     """Let the system end this process before its parent when memory runs out.
 
     The parent receives and stores; it replaces this process. Only Linux can be told.
     """
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(DIE_FIRST)
+        Path("/proc/self/oom_score_adj").write_text(KILLED_FIRST)
 
 
 def limit_memory(memory_bytes: int) -> None:

@@ -69,7 +69,7 @@ def refresh(
             return logs + _refresh_traces(store, spans_at_once, pace, parsed, schemas(store))
 
 
-def refresh_with_room(
+def refresh_with_more_memory(
     store: Store, spans_at_once: int = SPANS_AT_ONCE, backoff: Backoff | None = None
 ) -> int:
     """Refresh; raise the memory limit for one refresh if a rollout does not fit it."""
@@ -77,7 +77,7 @@ def refresh_with_room(
         return refresh(store, spans_at_once, backoff)
     except OutOfMemoryError:
         logger.warning("A rollout does not fit --memory: it is derived with more memory, once")
-        with store.with_room():
+        with store.with_more_memory():
             return refresh(store, spans_at_once, backoff)
 
 

@@ -22,7 +22,7 @@ from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, si
 from otel_lightning.collector.refresh.logs_without_trace import refresh_logs_without_trace
 from otel_lightning.collector.refresh.refresh import (
     SPANS_AT_ONCE,
-    refresh_with_room,
+    refresh_with_more_memory,
     replace_rows,
 )
 from otel_lightning.collector.refresh.schemas import schemas
@@ -157,7 +157,7 @@ class Refresher:
         backoff = self.backoff if paced else Backoff()
         # Batches in flight are brought to their end, also when little is stale by now.
         if not self._flights and not self._has_workers():
-            ids = refresh_with_room(self._store, spans_at_once, backoff)
+            ids = refresh_with_more_memory(self._store, spans_at_once, backoff)
             self._retries.clear()  # here no batch gives way to another
             self.quarantine.forget_derived()
             seconds = time.monotonic() - began
@@ -172,7 +172,7 @@ class Refresher:
         # One batch needs more than --memory, or breaks deriving: derive it alone, here.
         except (OutOfMemoryError, WorkerError):
             self.give_up()
-            ids, is_sent = refresh_with_room(self._store, spans_at_once, backoff), False
+            ids, is_sent = refresh_with_more_memory(self._store, spans_at_once, backoff), False
         self._spent += time.monotonic() - began
         # Summed up until a step derives something, because reading and sending are a part of its
         # cost.

@@ -130,10 +130,10 @@ def _serve(
         loader = Loader(store.cursor(), spool, settings.loader, alarms)
         loader.seen_ids.restore(filters)
         _tell_of_former(run, spool)
-        store.offer(BACKUP, partial(_back_up, loader, settings.store))
+        store.register_function(BACKUP, partial(_back_up, loader, settings.store))
         forgetting = Forgetting(loader, store.served_file())
-        store.offer(FORGET, forgetting.begin)
-        store.offer(FORGOTTEN, forgetting.end)
+        store.register_function(FORGET, forgetting.begin)
+        store.register_function(FORGOTTEN, forgetting.end)
         certificates = CertificateWatch(settings.tls, alarms) if settings.tls else None
         heartbeat = Heartbeat(run)
         watches = [idle_connections, store.client_watch, certificates, heartbeat]

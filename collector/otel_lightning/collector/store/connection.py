@@ -18,14 +18,14 @@ from otel_lightning.collector.process import machine
 from otel_lightning.collector.store import attribute_columns
 from otel_lightning.collector.store.caches import Cached, Caches
 from otel_lightning.collector.store.clients import read_only
-from otel_lightning.collector.store.clients.asked import ask
-from otel_lightning.collector.store.clients.gone_clients import ClientWatch
+from otel_lightning.collector.store.clients.disconnected_clients import ClientWatch
 from otel_lightning.collector.store.clients.page_reads import PageReads
 from otel_lightning.collector.store.clients.reader_limits import (
     NO_READER_LIMITS,
     LimitedReads,
     ReaderLimits,
 )
+from otel_lightning.collector.store.clients.remote_query import ask
 from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
 from otel_lightning.collector.store.files import spilling
 from otel_lightning.collector.store.files.replacement import ServedFile, rewritten
@@ -272,7 +272,7 @@ class Store:
             self._connection.execute(f"SET GLOBAL memory_limit = '{memory_bytes}B'")
         self._memory_bytes = memory_bytes
 
-    def let_go(self) -> None:
+    def release_memory(self) -> None:
         """Evict the cached blocks of the file except for `CACHE_BYTES`, if memory is limited.
 
         DuckDB caches written blocks up to its memory limit. It has no separate limit for this
@@ -295,7 +295,7 @@ class Store:
                 self._connection.execute(f"SET GLOBAL memory_limit = '{self._memory_bytes}B'")
 
     @contextmanager
-    def with_room(self) -> Iterator[None]:
+    def with_more_memory(self) -> Iterator[None]:
         """Raise the memory limit to 3/4 of the machine's memory during the block, if one is set."""
         room = max(self._memory_bytes or 0, machine.memory_bytes() * 3 // 4)
         if self._memory_bytes is not None:
@@ -303,7 +303,7 @@ class Store:
         try:
             yield
         finally:
-            self.let_go()
+            self.release_memory()
 
     def serve(
         self,
@@ -363,7 +363,7 @@ class Store:
                 self._connection.execute(f"CALL quack_stop('{self._serves}')").fetchall()
                 self._connection.execute(SERVE.format(self._serves, self._guard.tokens.writer))
 
-    def offer(self, name: str, do: Callable[[str], str]) -> None:
+    def register_function(self, name: str, do: Callable[[str], str]) -> None:
         """Let clients that have the writer token call a function of this process.
 
         Args:

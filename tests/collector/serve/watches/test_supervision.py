@@ -38,7 +38,7 @@ from otel_lightning.collector.refresh.workers.worker_watch import WorkerWatch
 from otel_lightning.collector.serve.watches.descriptors import IdleConnections
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import StoreError
-from otel_lightning.collector.store.clients.gone_clients import ClientWatch
+from otel_lightning.collector.store.clients.disconnected_clients import ClientWatch
 
 def fail(self, *_arguments):
     raise StoreError("the file is broken")

@@ -189,7 +189,7 @@ def test_a_reader_leaves_most_of_the_free_disk_to_the_spool(
         with open_store(path, read_only=True) as reader:
             assert reader.query(spills).num_rows == 1
             free = 2 * 10**8
-            holder.let_go()  # as the loader does from time to time
+            holder.release_memory()  # as the loader does from time to time
             with pytest.raises(StoreError, match="max_temp_directory_size"):
                 reader.query(spills)
             assert reader.query("SELECT 1 AS one")["one"].to_pylist() == [1]

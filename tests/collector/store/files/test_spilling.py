@@ -117,7 +117,7 @@ def test_other_processes_may_remove_their_folders_while_what_is_spilled_is_count
         store.limit(MEMORY)
         going = [others.submit(make_and_remove, Path(f"{path}.tmp"), 500) for _ in range(2)]
         while not all(one.done() for one in going):
-            store.let_go()
+            store.release_memory()
 
 
 def make_and_remove(common: Path, times: int) -> None:

@@ -20,7 +20,7 @@ from otel_lightning.collector.derive.batches.batch import Batch
 from otel_lightning.collector.derive.batches.portions import Portioning
 from otel_lightning.collector.process.allocator import share_memory
 from otel_lightning.collector.process.child import (
-    die_first,
+    be_killed_first,
     end_with,
     packed,
     receive,
@@ -121,7 +121,7 @@ def main() -> None:
     threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a print must not end up among the answers
-    die_first()
+    be_killed_first()
     leave_out_unused()
     share_memory()
     gc.freeze()

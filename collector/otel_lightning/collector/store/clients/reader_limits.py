@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import duckdb
 
 from otel_lightning.collector.store.clients.cancellation import Cancellation, CancelledError
-from otel_lightning.collector.store.clients.gone_clients import ClientWatch
+from otel_lightning.collector.store.clients.disconnected_clients import ClientWatch
 from otel_lightning.collector.store.clients.reader_process import (
     Access,
     ReaderError,

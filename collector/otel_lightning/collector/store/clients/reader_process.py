@@ -18,7 +18,7 @@ from otel_lightning.collector.process.child import (
     Child,
     LateError,
     Pool,
-    die_first,
+    be_killed_first,
     end_with,
     limit_memory,
     packed,
@@ -115,7 +115,7 @@ def _too_much(memory_bytes: int) -> str:
 
 def main() -> None:
     """Answer statements from stdin until it is closed."""
-    die_first()
+    be_killed_first()
     leave_out_unused()
     import duckdb
 

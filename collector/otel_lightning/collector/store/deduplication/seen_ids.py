@@ -157,7 +157,8 @@ class SeenIds:
                 )
                 made.add(_numbers(keys["key"]))
                 self.to_read = stored["n"] - made.rows
-        self._store.let_go()  # the scan filled DuckDB's cache with ids that nobody needs again
+        # The scan filled DuckDB's cache with ids that nobody needs again.
+        self._store.release_memory()
         return made
 
     def _filled_traces(self) -> BloomFilter:
@@ -175,7 +176,7 @@ class SeenIds:
             made = BloomFilter(max(LEAST_ROWS, sum(map(len, stored)) * 3 // 2))
             for some in stored:
                 made.add(some["key"].to_numpy())
-        self._store.let_go()
+        self._store.release_memory()
         return made
 
     @contextmanager

@@ -24,7 +24,7 @@ from otel_lightning.collector.page.process import PROCESSES
 from otel_lightning.collector.process.tcp_connections import DESCRIPTORS, ESTABLISHED, Connection
 from otel_lightning.collector.store import StoreError, open_store, read_server
 from otel_lightning.collector.store.clients.cancellation import Cancellation
-from otel_lightning.collector.store.clients.gone_clients import Statement, abandoned
+from otel_lightning.collector.store.clients.disconnected_clients import Statement, abandoned
 from otel_lightning.collector.store.clients.reader_limits import ReaderLimits
 
 pytestmark = pytest.mark.skipif(not DESCRIPTORS.exists(), reason="Linux only")

@@ -13,7 +13,7 @@ from otel_lightning.collector.files.overwrite import erase_file
 from otel_lightning.collector.spool.folder import spool_folder
 
 
-class Unfinished(NamedTuple):
+class UnfinishedErasure(NamedTuple):
     """What is left to do when rows are deleted: it is in a file, so that a crash does not lose it.
 
     As long as the file exists, the store's file must be rewritten, and these other files quote
@@ -31,7 +31,7 @@ class Unfinished(NamedTuple):
 
     def keep(self, path: Path) -> None:
         """Note this, and what was left before, before the transaction that deletes rows ends."""
-        before = Unfinished.of(path) or Unfinished([], [])
+        before = UnfinishedErasure.of(path) or UnfinishedErasure([], [])
         all_of = zip(self._fields, before, self, strict=True)
         text = json.dumps({name: sorted({*old, *new}) for name, old, new in all_of})
         with replaced(_unfinished(path), PRIVATE) as file:
