@@ -18,7 +18,7 @@ from otel_lightning.learner.weights.examples import Example
 
 shortest = algorithms.load("shortest")
 long, short, bad = [
-    Example(str(i), "a", "train", None, (4,), completion, None, 1.0, reward, reward)
+    Example(str(i), "a", "train", None, (4,), completion, None, 1.0, reward, reward, reward)
     for i, (completion, reward) in enumerate([((7, 7, 1), 1.0), ((8, 1), 1.0), ((1,), -1.0)])
 ]
 print(shortest.rows([long, short, bad], shortest.Settings()))

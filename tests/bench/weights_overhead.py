@@ -122,7 +122,7 @@ def _judge(way: str) -> Measured:
     tokens = torch.randint(VOCABULARY, (JUDGED, LENGTH))
     rest = ("task", "heldout", None)
     judged = [
-        Example(str(i), *rest, tuple(row[:8]), tuple(row[8:]), None, 1.0, 1.0, 1.0)
+        Example(str(i), *rest, tuple(row[:8]), tuple(row[8:]), None, 1.0, 1.0, 1.0, 1.0)
         for i, row in enumerate(tokens.tolist())
     ]
     completion_logprobs(model, [judged[0]], 1, "Warm-up")

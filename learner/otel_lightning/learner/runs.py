@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,9 +14,15 @@ import numpy as np
 import polars as pl
 
 from otel_lightning.collector.store import Store, StoreError, StoreLike, opened
-from otel_lightning.learner.named_sql import arrow
+from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.learner.named_sql import arrow, read
 
 TIME = pl.Datetime("ns")
+SAME_CANDIDATE = frozenset({
+    "accumulate", "checkpointing", "flags", "output", "promote", "report_to", "resume", "run_id",
+    "save_every",
+})  # fmt: skip
+"""Settings by which two runs may differ that learn the same candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,50 @@ def recorded_in(location: StoreLike, run: Run) -> Iterator[None]:
         with suppress(StoreError), opened(location) as store:
             store.insert("runs", arrow(run.failed(error)))
         raise
+
+
+def judged_before(store: Store, run: Run, data: str) -> int:
+    """Count the other candidates of a command that a gate has judged by the same data.
+
+    Candidates of equal settings are one: the same command again gives the same result.
+
+    Args:
+        store: An open store.
+        run: The run of the present candidate.
+        data: Fingerprint of its data.
+    """
+    rows = read(store, __package__, "judged_before", command=run.command, data=data)
+    return other_candidates(json.loads(to_json(run.config)), map(json.loads, rows["config"]))
+
+
+def other_candidates(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> int:
+    """Count the different settings of other runs, without controls, which are never promoted.
+
+    Example:
+        >>> own, other = {"kl_weight": 0.1}, {"kl_weight": 0.2}
+        >>> other_candidates(own, [own, other, other | {"promote": True}])
+        1
+    """
+    learned = [one for one in others if one.get("shuffle_rewards") is None]
+    return len({_settings(one) for one in learned} - {_settings(own)})
+
+
+def told_candidates(count: int) -> list[str]:
+    """Warn of a choice among several candidates, as a list of no sentence or one."""
+    if not count:
+        return []
+    told = number_of(count, "other candidate was", "other candidates were")
+    sentence = (
+        f"{told} judged by the same held-out rollouts before. The gate's error probability is that "
+        "of one candidate: among several, one may pass by chance. Confirm one that passes with "
+        "new rollouts."
+    )
+    return [sentence]
+
+
+def _settings(config: Mapping[str, Any]) -> str:
+    kept = {name: value for name, value in config.items() if name not in SAME_CANDIDATE}
+    return json.dumps(kept, sort_keys=True)
 
 
 def fingerprint(frame: pl.DataFrame) -> str:

@@ -259,13 +259,43 @@ def test_each_task_counts_once_in_the_mean_of_an_arm(tmp_path: Path) -> None:
         store.execute("""
             INSERT INTO transition_rows BY NAME
             SELECT 'r' || number AS rollout_id, 0 AS step, 't' AS trace_id, 's' AS span_id,
-                'k' AS arm_key, 'a' AS arm, 0.5 AS propensity, outcome AS return_to_go, task_hash
+                'k' AS arm_key, 'a' AS arm, 0.5 AS propensity, outcome AS reward, task_hash
             FROM (VALUES (1, 1.0, 7), (2, 1.0, 7), (3, 1.0, 7), (4, 0.0, 8))
                 t(number, outcome, task_hash)
         """)
         (row,) = DirectSource(store).ask("arms_table", {"key": "k"})
     assert (row["mean"], row["rollouts"], row["tasks"]) == (0.5, 4, 2)
     assert row["half"] == pytest.approx(1.96 * 0.5**0.5 / 2**0.5)
+
+
+def test_outcomes_of_arms_are_undiscounted_and_count_rollouts_whose_first_call_failed(
+    tmp_path: Path,
+) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        # A rollout of three calls with the reward at its end, discounted by a half per call; and a
+        # rollout whose first call failed, so that its transitions begin at step 1.
+        store.execute("""
+            INSERT INTO transition_rows BY NAME
+            SELECT rollout_id, step, rollout_id AS trace_id, step::VARCHAR AS span_id, arm,
+                'k' AS arm_key, 0.5 AS propensity, reward, value AS return_to_go, 7 AS task_hash,
+                'refund' AS task_id
+            FROM (VALUES ('long', 0, 'a', 0.0, 0.25), ('long', 1, 'a', 0.0, 0.5),
+                ('long', 2, 'a', 1.0, 1.0), ('late', 1, 'a', 0.5, 0.5), ('other', 0, 'b', 0, 0))
+                t(rollout_id, step, arm, reward, value);
+            INSERT INTO rollout_rows BY NAME
+            SELECT DISTINCT rollout_id, trace_id, TIMESTAMP_NS '2026-11-01' AS start_time
+            FROM transition_rows;
+        """)
+        source = DirectSource(store)
+        (row, _) = source.ask("arms_table", {"key": "k"})
+        (day, _) = source.ask("arms_days", {"key": "k"})
+        (task,) = source.ask("arms_tasks", {"key": "k"})
+        example = (ROOM / "sql" / "examples" / "mean_reward_by_arm.sql").read_text()
+        asked = store.query(example).to_pylist()
+    assert (row["mean"], row["rollouts"]) == (0.75, 2)
+    assert (day["mean"], day["rollouts"]) == (0.75, 2)
+    assert (task["most"], task["least"], task["rollouts"]) == (0.75, 0.0, 3)
+    assert (asked[0]["mean"], asked[0]["rollouts"]) == (0.75, 2)
 
 
 def test_arguments_that_are_no_json_are_shown_as_the_model_wrote_them() -> None:

@@ -440,7 +440,7 @@ def incomplete(traces: "Traces") -> "Traces":
     ("form", "rows", "left_out"),
     [
         ("trl-sft", 1, 1), ("trl-kto", 2, 1), ("openai", 1, 1), ("verl", 2, 1),
-        ("trl-dpo", 1, 0), ("trl-grpo", 1, 0), ("transitions", 3, 0),
+        ("trl-dpo", 1, 1), ("trl-grpo", 1, 0), ("transitions", 3, 0),
     ],
 )  # fmt: skip
 def test_call_with_incomplete_messages_is_left_out(
@@ -449,7 +449,9 @@ def test_call_with_incomplete_messages_is_left_out(
     output = incomplete.path.with_name("rows.jsonl")
     done = write(str(incomplete.path), FORMATS[form], output, split="train", threshold=0.0)
     assert done.rows == rows
-    assert done.left_out == ({"incomplete messages (truncated)": left_out} if left_out else {})
+    of_calls = "calls with " if form == "trl-dpo" else ""
+    why = f"{of_calls}incomplete messages (truncated)"
+    assert done.left_out == ({why: left_out} if left_out else {})
     assert form == "transitions" or "In the" not in output.read_text()
 
 
@@ -468,3 +470,67 @@ def test_incomplete_messages_of_a_call_with_token_ids_are_left_out_for_verl(
     write(str(traces.path), FORMATS["verl"], output, split="train", threshold=0.0)
     row = json.loads(output.read_text())
     assert (row["prompt"], row["responses"], row["response_token_ids"]) == ([], [], [20])
+
+
+@pytest.fixture
+def unread(traces: "Traces") -> "Traces":
+    """A task tried twice: the calls of one state were cut, those of another have no text."""
+    question = json.dumps([text("user", "Where is order 7?")])
+    for rollout, value in (("good", 1.0), ("bad", 0.0)):
+        answer = json.dumps([text("assistant", f"A {rollout} answer.")])
+        traces.call(rollout, input_messages=question, output_messages=answer, content="redacted")
+        nothing = {"input_messages": None, "output_messages": None, "has_completion": True}
+        traces.call(rollout, 1, content="absent", **nothing)
+        traces.reward(rollout, value)
+        traces.task(rollout, "order-7")
+    return traces
+
+
+def test_states_of_incomplete_messages_alone_are_counted(unread: "Traces") -> None:
+    unread.call("whole", input_messages=json.dumps([text("user", "Hm?")]))
+    unread.reward("whole", 1.0)
+    make_transitions(unread.store(), Settings(held_out=0.0))
+    output = unread.path.with_name("rows.jsonl")
+    done = write(str(unread.path), FORMATS["trl-grpo"], output, split="train", threshold=0.0)
+    assert done.rows == 1
+    assert done.left_out == {
+        "incomplete messages (redacted)": 1,
+        "calls with no text of the prompt or of the answer": 2,
+    }
+
+
+def test_calls_that_no_pair_is_made_from_are_named_where_there_is_none(unread: "Traces") -> None:
+    make_transitions(unread.store(), Settings(held_out=0.0))
+    said = refused(unread, "trl-dpo")
+    assert "2 with incomplete messages (redacted)" in said
+    assert "2 with no text of the prompt or of the answer" in said
+    assert "Record message content" in said
+
+
+def test_absence_of_pairs_is_not_blamed_on_a_few_unread_calls(unread: "Traces") -> None:
+    unread.call("whole")
+    unread.reward("whole", 1.0)
+    make_transitions(unread.store(), Settings(held_out=0.0))
+    said = refused(unread, "trl-dpo")
+    assert "No two different answers to one prompt" in said
+    assert "Calls that were left out: 2 with incomplete messages (redacted); 2 with no text" in said
+
+
+def test_ties_alone_give_no_labels_and_the_reason(traces: "Traces") -> None:
+    for rollout in ("a", "b"):
+        traces.call(rollout)
+        traces.reward(rollout, 1.0)
+        traces.task(rollout, "1")
+    make_transitions(traces.store(), Settings(credit="group", held_out=0.0))
+    said = refused(traces, "trl-kto")
+    assert "All 2 advantages in split 'train' are 0: credit 'group'" in said
+    assert "Record message content" not in said
+
+
+def test_export_of_a_control_says_that_its_rewards_are_shuffled(learned: "Traces") -> None:
+    output = learned.path.with_name("rows.jsonl")
+    said = ["export", "--store", str(learned.path), "--form", "trl-grpo", "--output", str(output)]
+    assert "shuffle" not in CliRunner().invoke(cli, said).stderr
+    make_transitions(str(learned.path), Settings(shuffle_rewards=3, held_out=0.0))
+    told = CliRunner().invoke(cli, said)
+    assert (told.exit_code, "built with --shuffle-rewards 3" in told.stderr) == (0, True)

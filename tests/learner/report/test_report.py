@@ -6,6 +6,7 @@ import json
 import re
 import resource
 from collections import Counter
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from support.browser import CHROMIUM, chromium
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.cli import cli
+from otel_lightning.learner.policy.learn import Request, learn_policy
 from otel_lightning.learner.report.doubts import correlations, rank_correlation
 
 if TYPE_CHECKING:
@@ -174,6 +176,103 @@ def test_a_report_says_what_the_run_said(traces: "Traces", flags: Path, tmp_path
         opened.execute("UPDATE reward_events SET value = 1 WHERE rollout_id = 'brief-1'")
     later, _ = reported(store, tmp_path / "later.html")
     assert "Rewards or choices have come since" in later.text
+
+
+def test_a_policy_that_was_learned_from_a_rule_has_its_arms_and_what_came_since(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    rule = tmp_path / "grade.sql"
+    rule.write_text("SELECT rollout_id, 1 - value AS value FROM rewards WHERE source IS NULL")
+    assert policy(store, flags, "--reward", str(rule), "--promote").exit_code == 0
+    page, html = reported(store, tmp_path / "r.html", "--run", "policy")
+    assert '<td>careful</td><td class="n">150</td><td class="n">0.2000</td>' in html
+    assert "Estimated on 2" in page.text
+    assert "Since then" not in page.text
+    (run,) = traces.ask("SELECT run_id FROM runs WHERE command = 'policy'")
+    served = {"policy_version": run["run_id"], "time": datetime.now(UTC).replace(tzinfo=None)}
+    for number in range(4):
+        traces.call(f"new-{number}")
+        traces.arm(f"new-{number}", "brief", 0.9, **served)
+        traces.task(f"new-{number}", f"new {number // 2}")
+        traces.reward(f"new-{number}", 1.0)  # not what the policy was learned from
+        traces.reward(f"new-{number}", 0.5 * (number % 2), name="grade")
+    traces.store()
+    page, _ = reported(store, tmp_path / "later.html", "--run", "policy")
+    text = " ".join(page.text.split())
+    assert (
+        "4 rewarded rollouts of 2 tasks ran under this version, with a mean reward of 0.25" in text
+    )
+
+
+def test_outcomes_of_a_report_are_not_discounted_by_the_length_of_a_rollout(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    for rollout in (f"{arm}-{i}" for arm in ARMS for i in range(0, 150, 3)):
+        for step in range(1, 8):
+            traces.call(rollout, step, output_tokens=1)
+    traces.store()
+    assert policy(store, flags).exit_code == 0
+    plain, _ = reported(store, tmp_path / "plain.html", "--examples", "1")
+    learn("transitions", "--store", store, "--gamma", "0.5")
+    discounted, _ = reported(store, tmp_path / "discounted.html", "--examples", "1")
+    found = [re.search(r"Rank correlation .*? rollouts", page.text) for page in (plain, discounted)]
+    assert found[0]
+    assert found[1]
+    assert found[0][0] == found[1][0]
+    assert re.findall(r"outcome [\d.]+", plain.text) == re.findall(
+        r"outcome [\d.]+", discounted.text
+    )
+
+
+def test_an_arm_that_was_never_tried_has_no_mean_and_ids_are_quoted_for_a_shell(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    flag = json.loads(flags.read_text())
+    flag["flags"]["support-prompt"]["variants"]["new"] = "Be new."
+    flag["flags"]["support-prompt"]["targeting"]["fractional"].append(["new", 1])
+    flags.write_text(json.dumps(flag))
+    for name in ("-r", "o'clock; ls"):
+        traces.call(name, output_messages=None)
+    store = log(traces, {"brief": 2e-5, "careful": 8e-5, "friendly": 3e-5})
+    traces.ask("UPDATE reward_events SET value = value * 1e-4")
+    policy(store, flags, "--reward-range", "0,0.0001")
+    page, html = reported(store, tmp_path / "r.html", "--run", "policy")
+    assert "nan" not in page.text
+    assert '<td>new</td><td class="n">0</td><td class="n"></td><td class="n"></td>' in html
+    assert "lightning-ingest show -- -r" in page.text
+
+
+def test_bounds_of_a_gate_of_a_loop_have_its_confidence(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    wanted = Request("support-prompt", flags, flags, reward_range=(0, 1), alpha=0.0125)
+    verdict = learn_policy(store, wanted).verdict
+    page, html = reported(store, tmp_path / "r.html")
+    assert f"with 98.75 % confidence each at least {verdict.lower:+.4f}" in page.text
+    assert "one-sided 98.75 % bounds" in html
+    assert "95 % confidence" not in page.text
+
+
+def test_candidates_that_the_same_data_judged_are_counted_once_per_setting(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, {"brief": 0.5, "careful": 0.55, "friendly": 0.5})
+    told = "judged by the same held-out rollouts before"
+    assert told not in policy(store, flags).output
+    assert told not in policy(store, flags).output  # the same candidate again
+    assert told not in policy(store, flags, "--shuffle-rewards", "1").output
+    assert f"1 other candidate was {told}" in policy(store, flags, "--kl-weight", "0").output
+    third = policy(store, flags, "--kl-weight", "0.5").output
+    assert f"2 other candidates were {told}" in third
+    page, _ = reported(store, tmp_path / "r.html")
+    assert "2 other candidates were judged by the same data" in page.text
+    traces.call("new")
+    traces.arm("new", "brief", 1 / 3)
+    traces.reward("new", 1.0)
+    assert told not in policy(traces.store(), flags, "--kl-weight", "0.6").output
 
 
 def test_a_run_without_held_out_tasks_has_a_report(

@@ -1,3 +1,4 @@
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -200,4 +201,10 @@ def test_a_store_that_no_judge_has_scored_names_the_command_that_does(traces: "T
     traces.store()
     result = agreement(traces, "human")
     assert result.exit_code == 1
-    assert "Make some with: lightning-learn judge" in result.stderr
+    advised = result.stderr.partition("Make some with: ")[2].strip()
+    where = f"--store {traces.path} --endpoint URL --model NAME"
+    assert advised == f"lightning-learn judge {where}"
+    program, *words = shlex.split(advised)
+    tried = CliRunner().invoke(cli, words)
+    assert program == "lightning-learn"
+    assert tried.exit_code == 1, tried.output  # 2 would be wrong usage: the URL is none yet

@@ -67,3 +67,9 @@ def test_reward_model_ranks_held_out_pairs(
     gate = json.loads((output / "gate.json").read_text())
     assert gate["value"] > 0.7
     assert gate["lower"] > 0
+    assert " by chance, " in result.stdout
+    assert "importance weight" not in result.stdout
+    report = tmp_path / "report.html"
+    assert run("report", "--store", traces.store(), "--output", str(report)).exit_code == 0
+    assert "0.5000 by chance" in report.read_text()
+    assert "which have no importance weights" in report.read_text()

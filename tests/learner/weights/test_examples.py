@@ -40,6 +40,7 @@ def rows(**columns: Any) -> pl.DataFrame:
         "completion_token_ids": None,
         "completion_logprobs": None,
         "reward": 1.0,
+        "outcome": 1.0,
         "advantage": 1.0,
         "is_carried": None,
     }

@@ -24,7 +24,7 @@ from otel_lightning.learner.weights.trainer.likelihood import token_logprobs
 
 def example(length):
     tokens = tuple(range(10, 10 + length))
-    return Example("a", "a", "train", None, tokens[:2], tokens[2:], None, 1.0, 1.0, 1.0)
+    return Example("a", "a", "train", None, tokens[:2], tokens[2:], None, 1.0, 1.0, 1.0, 1.0)
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -30,6 +30,7 @@ def example(completion: tuple[int, ...], advantage: float, **columns: Any) -> Ex
         "logprobs": (math.log(0.25), 0.0),
         "temperature": 1.0,
         "reward": advantage,
+        "outcome": advantage,
         "advantage": advantage,
     }
     return Example(**(row | columns))

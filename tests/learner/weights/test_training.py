@@ -13,12 +13,13 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from safetensors.numpy import load_file
-from support.desk_bandit import fine_tune, held_out_tasks, log, right_share, run
+from support.desk_bandit import TASKS, fine_tune, held_out_tasks, log, right_share, run
 from support.late import Late
 from support.running import LIMIT_S, background, eventually
 
@@ -367,6 +368,50 @@ def test_each_agent_gets_its_own_adapter_in_one_command(
     unknown = fine_tune(traces, behavior_model, tmp_path / "no", "--agent", "nobody")
     assert unknown.exit_code == 1
     assert "No transition is of agent 'nobody'. Known: 'planner', 'writer'" in unknown.stderr
+
+
+def test_agents_that_finished_are_reported_if_a_later_one_fails(
+    traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
+) -> None:
+    log(traces, tokenizer, attempts=2, tasks=20, agent_name=["planner", "writer"])
+    run("transitions", "--store", traces.store())
+    traces.ask(
+        "UPDATE transition_rows SET advantage = 1 "
+        "WHERE span_id IN (SELECT span_id FROM llm_calls WHERE agent_name = 'writer')"
+    )
+    options = [*FAST, "--steps", "1", "--each-agent"]
+    result = fine_tune(traces, behavior_model, tmp_path / "learned", *options)
+    assert result.exit_code == 1
+    assert "have the advantage 1: nothing tells good from bad" in result.stderr
+    assert (tmp_path / "learned" / "planner").is_dir()
+    (header, rows, *_) = result.stdout.splitlines()
+    assert header == "Agent planner:"
+    assert rows.startswith("Training rows: ")
+    assert "Held out: " in result.stdout
+
+
+def test_agent_is_judged_by_the_reward_of_the_rollout_that_another_agent_ended(
+    traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
+) -> None:
+    log(traces, tokenizer, agent_name=["planner"])
+    for task, attempt in product(range(TASKS), range(4)):
+        traces.call(
+            f"{task:03}-{attempt}",
+            1,
+            agent_name="reporter",
+            prompt_token_ids=tokenizer.convert_tokens_to_ids(["<user>", "<end>", "<assistant>"]),
+            completion_token_ids=tokenizer.convert_tokens_to_ids(["<end>"]),
+            completion_logprobs=[0.0],
+        )
+    run("transitions", "--store", traces.store(), "--credit", "group")
+    result = fine_tune(traces, behavior_model, tmp_path / "learned", *FAST, "--agent", "planner")
+    assert result.exit_code == 0, result.output
+    gate = json.loads((tmp_path / "learned" / "gate.json").read_text())
+    (row,) = traces.ask(
+        "SELECT avg(value) AS value FROM rewards WHERE rollout_id IN "
+        "(SELECT rollout_id FROM transitions WHERE split = 'heldout')"
+    )
+    assert gate["behavior_value"] == pytest.approx(row["value"])
 
 
 def test_agent_whose_name_leads_out_of_the_output_gets_no_folder(

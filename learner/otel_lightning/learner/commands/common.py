@@ -166,12 +166,15 @@ def _report_numbers(verdict: "Verdict") -> None:
     )
     if verdict.lower > verdict.upper:
         bounds = "its bounds contradict each other, so the propensities must be wrong."
+    compared = "live" if verdict.is_weighted else "by chance"
     click.echo(
         f"Held out: {number_of(verdict.rollouts, 'rollout')} of "
         f"{number_of(verdict.tasks, 'task')}. Value "
-        f"{decimal(verdict.behavior_value)} live, {decimal(verdict.value)} learned "
+        f"{decimal(verdict.behavior_value)} {compared}, {decimal(verdict.value)} learned "
         f"({verdict.estimator}): gain {decimal(verdict.gain, '+')}; {bounds}"
     )
+    if not verdict.is_weighted:
+        return
     unknown = any(reason.cause is Cause.REWARD_RANGE for reason in verdict.reasons)
     if not unknown and outside_range({"": verdict.value}, verdict.reward_range):
         click.echo(

@@ -50,6 +50,13 @@ def export(store: str, form: str, output: Path, **settings: Any) -> None:
 
         done = export_transitions(store, FORMATS[form], output, **settings)
     click.echo(f"{number_of(done.rows, 'row')} in {output}: {FORMATS[form].summary}.")
+    if done.shuffled is not None:
+        click.echo(
+            "Warning: the transitions were built with --shuffle-rewards "
+            f"{done.shuffled}, so the rewards in the file are those of other rollouts. Build the "
+            "transitions again without it, unless the file is for a control.",
+            err=True,
+        )
     for reason, count in done.left_out.items():
         click.echo(f"{count} left out: {reason}.")
     for what, count in done.without.items():

@@ -230,17 +230,23 @@ TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
 def weights(store: str, algorithm: str, output: Path, **options: Any) -> None:
     """Fine-tune a model's weights on logged transitions, and test the result on held-out tasks."""
     agent, each = options.pop("agent"), options.pop("each_agent")
+    refused = False
     with expected_errors():
         from otel_lightning.learner.weights.learn import agents, learn_weights
 
         training = _training(options)
         names = agents(store) if each else [agent]
         folders = {name: _folder(output, name, each=each) for name in names}
-        learned = {}
         for name, ours in (_of_each(training, folders) if each else {agent: training}).items():
-            learned[name] = learn_weights(store, algorithm, ours, folders[name], name)
-    if is_main():
-        _report(learned, folders)
+            learned = learn_weights(store, algorithm, ours, folders[name], name)
+            if not is_main():
+                continue
+            # At once: the next agent may fail, or be killed.
+            if each:
+                click.echo(f"Agent {name}:")
+            refused |= not _report(learned, folders[name])
+    if refused:
+        raise click.exceptions.Exit(REFUSED)
 
 
 def _folder(output: Path, agent: str | None, *, each: bool) -> Path:
@@ -291,25 +297,20 @@ def _training(options: dict[str, Any]) -> Any:
     return Training(trl=trl, algorithm=settings | read_assignments(assignments), **options)
 
 
-def _report(learned: dict[str | None, "Learned"], folders: dict[str | None, Path]) -> None:
-    """Print the result of each agent; if a gate refused, exit with code `REFUSED`."""
-    refused = False
-    for agent, result in learned.items():
-        if len(learned) > 1:
-            click.echo(f"Agent {agent}:")
-        for warning in result.warnings:
-            click.echo(f"Warning: {warning}", err=True)
-        for name, value in result.metrics.items():
-            label = LABELS.get(name, name.replace("_", " ").capitalize())
-            # No held-out rollout, or none of the kind that is measured.
-            click.echo(f"{label}: {'not known' if math.isnan(value) else f'{value:.4g}'}")
-        try:
-            report_verdict(
-                result.verdict,
-                passed=f"The fine-tuned model is in {folders[agent]}.",
-                refused=f"The refused model is kept in {folders[agent]} for inspection.",
-            )
-        except click.exceptions.Exit:
-            refused = True
-    if refused:
-        raise click.exceptions.Exit(REFUSED)
+def _report(learned: "Learned", folder: Path) -> bool:
+    """Print the result of a training; return whether the gate passed."""
+    for warning in learned.warnings:
+        click.echo(f"Warning: {warning}", err=True)
+    for name, value in learned.metrics.items():
+        label = LABELS.get(name, name.replace("_", " ").capitalize())
+        # No held-out rollout, or none of the kind that is measured.
+        click.echo(f"{label}: {'not known' if math.isnan(value) else f'{value:.4g}'}")
+    try:
+        report_verdict(
+            learned.verdict,
+            passed=f"The fine-tuned model is in {folder}.",
+            refused=f"The refused model is kept in {folder} for inspection.",
+        )
+    except click.exceptions.Exit:
+        return False
+    return True

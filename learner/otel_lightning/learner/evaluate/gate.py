@@ -87,6 +87,11 @@ class Verdict:
         return not self.reasons
 
     @property
+    def is_weighted(self) -> bool:
+        """Whether rollouts have importance weights; the pairs of a reward model have none."""
+        return not math.isnan(self.effective_sample_size)
+
+    @property
     def refusals(self) -> tuple[str, ...]:
         """The texts of the reasons to refuse."""
         return tuple(reason.text for reason in self.reasons)

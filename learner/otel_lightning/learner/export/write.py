@@ -17,9 +17,10 @@ from otel_lightning.collector.store import Store, StoreLike, opened, statement
 from otel_lightning.collector.store.sql_text import Value
 from otel_lightning.collector.terminal.progress import Progress
 from otel_lightning.learner import credit
+from otel_lightning.learner.chat import INCOMPLETE
 from otel_lightning.learner.credit import Options
 from otel_lightning.learner.errors import DataError, no_transitions
-from otel_lightning.learner.export.formats.rows import MESSAGES, Format, LeftOutError, Row
+from otel_lightning.learner.export.formats.rows import MESSAGES, NO_TEXT, Format, LeftOutError, Row
 from otel_lightning.learner.named_sql import number, read
 from otel_lightning.learner.runs import to_json
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
@@ -48,6 +49,8 @@ class Exported:
     """Number of source rows that were not written, by reason."""
     without: Counter[str] = field(default_factory=Counter)
     """Number of written rows from which the format dropped something, by the dropped part."""
+    shuffled: int | None = None
+    """Seed by which the rewards of the transitions were shuffled; None if they were not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,15 @@ class Overview:
     best: float | None
     """The highest advantage."""
     credit: str
+    shuffled: int | None
+    """Seed by which the rewards were shuffled."""
     compares: bool
     """Whether the credit compared the rollouts of a task: then an advantage of 0 is no verdict."""
+
+    @property
+    def has_only_ties(self) -> bool:
+        """Whether the rollouts of no task differ in their rewards."""
+        return self.compares and 0 < self.ties == self.rows
 
 
 def export_transitions(
@@ -97,12 +107,15 @@ def export_transitions(
             # are neither good nor bad, so a label would be made up.
             ties = not (form.is_label and seen.compares)
             done = _write_all(_read(found, form, split, threshold, ties=ties), form, write)
+            unread = {} if form.by_call else _unread(found, form, split)
         if not ties and seen.ties:
             done.left_out[f"an advantage of 0 by credit '{seen.credit}', which is no label"] = (
                 seen.ties
             )
         if not done.rows:
-            raise DataError(_nothing(form, done, seen, split, threshold))
+            raise DataError(_nothing(form, (done, unread), seen, split, threshold))
+    done.shuffled = seen.shuffled
+    done.left_out.update({f"calls with {reason}": count for reason, count in unread.items()})
     return done
 
 
@@ -117,7 +130,15 @@ def overview(store: Store, split: str) -> Overview:
         compares = credit.compares(method, Options(**known))
     except DataError:  # built by a release that had other credit methods
         compares = False
-    return Overview(**numbers, credit=method, compares=compares)
+    shuffled = config.get("shuffle_rewards")
+    return Overview(**numbers, credit=method, shuffled=shuffled, compares=compares)
+
+
+def _unread(store: Store, form: Format, split: str) -> dict[str, int]:
+    """Count the calls that no pair or prompt is made from, by the reason."""
+    chosen: dict[str, Value] = {"splits": SPLITS[split], "pairs": form.has_pairs}
+    reasons: dict[str, Value] = {"no_text": NO_TEXT, "incomplete": INCOMPLETE}
+    return dict(read(store, __package__, "unread_calls", **chosen, **reasons).iter_rows())
 
 
 def _read(
@@ -128,6 +149,7 @@ def _read(
         "threshold": float(threshold),
         "all": not form.above_threshold,
         "ties": ties,
+        "incomplete": INCOMPLETE,
     }
     progress, total = Progress("Export", 0), 0
     for first, last in _pieces(store, values) if form.by_call else [EVERYTHING]:
@@ -180,16 +202,36 @@ def _made(
         yield made
 
 
-def _nothing(form: Format, done: Exported, seen: Overview, split: str, threshold: float) -> str:
-    if done.left_out:
-        reasons = "; ".join(f"{n} with {why}" for why, n in done.left_out.items())
+def _nothing(
+    form: Format,
+    found: tuple[Exported, Mapping[str, int]],
+    seen: Overview,
+    split: str,
+    threshold: float,
+) -> str:
+    """Explain why no row was written.
+
+    Args:
+        form: The format.
+        found: The rows that were left out, and the calls that no row is made from, by the reason.
+        seen: Numbers about the transitions of the split.
+        split: Name of the split.
+        threshold: Advantage or margin that rows must exceed.
+    """
+    done, unread = found
+    if form.is_label and seen.has_only_ties:
+        return _nothing_above(seen, 0.0, split, threshold)
+    left_out = done.left_out + Counter(unread)
+    reasons = "; ".join(f"{n} with {why}" for why, n in left_out.items())
+    if done.left_out or (unread and sum(unread.values()) == seen.rows):
         return (
             f"No row of split '{split}' can be written in this format: {reasons}. Record message "
             "content in the agent, or choose a format that takes token ids, or `transitions`."
         )
     if form.above_threshold and seen.best is not None:
         return _nothing_above(seen, seen.best, split, threshold)
-    return form.empty.format(split=split, threshold=threshold)
+    empty = form.empty.format(split=split, threshold=threshold)
+    return f"{empty} Calls that were left out: {reasons}." if reasons else empty
 
 
 def _nothing_above(seen: Overview, best: float, split: str, threshold: float) -> str:
@@ -199,7 +241,7 @@ def _nothing_above(seen: Overview, best: float, split: str, threshold: float) ->
             f"No advantage in split '{split}' is above {threshold:g}; the highest is {best:g}. "
             "Lower --threshold."
         )
-    if seen.compares and seen.ties == seen.rows:
+    if seen.has_only_ties:
         return (
             f"All {seen.rows} advantages in split '{split}' are 0: credit '{seen.credit}' compares "
             f"the rollouts of a task, and none of {seen.tasks} tasks has two rollouts with "

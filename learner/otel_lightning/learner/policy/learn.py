@@ -55,7 +55,13 @@ from otel_lightning.learner.policy.softmax.features import (
     read_features,
     read_spec,
 )
-from otel_lightning.learner.runs import Run, fingerprint, recorded_in
+from otel_lightning.learner.runs import (
+    Run,
+    fingerprint,
+    judged_before,
+    recorded_in,
+    told_candidates,
+)
 from otel_lightning.learner.score import rules
 from otel_lightning.learner.transitions.splits import TRAIN
 
@@ -217,8 +223,7 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         notes=_notes(str(rule) if rule else None, logged, choices, (live, request), features),
     )
     with opened(store) as found:
-        _record(found, run, (learned, extra), request, live)
-    return learned
+        return _record(found, run, (learned, extra), request, live)
 
 
 def _check_one_live(store: Store, key: str, rows: pl.DataFrame) -> None:
@@ -345,10 +350,13 @@ def _record(
     result: tuple[Learned, dict[str, Any]],
     request: Request,
     live: Mapping[str, float],
-) -> None:
+) -> Learned:
     """Record the run, and the policy as a candidate with its parent and data fingerprint."""
     learned, extra = result
     data = fingerprint(learned.logged.rows.drop("policy_version", "time"))
+    if request.shuffle_rewards is None:
+        told = told_candidates(judged_before(store, run, data))
+        learned = replace(learned, notes=(*learned.notes, *told))
     probabilities = {arm: weight / flag_file.WHOLE for arm, weight in learned.weights.items()}
     policy = run.policy(request.key, probabilities, asdict(request.settings) | extra)
     former = [row for row in policies_of(store, request.key) if row["status"] == "live"]
@@ -369,6 +377,7 @@ def _record(
         forget_run(store, request.run_id)
     append(store, "runs", row)
     add_policy(store, policy | {"parent": parent, "data_fingerprint": data})
+    return learned
 
 
 def _config(request: Request) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.runs import other_candidates
 
 CURVES = ("loss", "eval_loss", "grad_norm", "learning_rate", "entropy", "mean_token_accuracy")
 """Metrics whose curve is drawn, in this order; the others are in the table of the last values."""
@@ -68,6 +69,8 @@ class Facts:
     """The run before of the same kind, without shuffled rewards."""
     control: RunRow | None
     """The nearest run of the same kind with shuffled rewards."""
+    others: int
+    """Number of other candidates that were judged by the same data."""
     policy: Row | None
     funnel: Row
     """Counts from spans to transitions: those of the web page, then those of the splits."""
@@ -122,6 +125,9 @@ def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:
         skipped=skipped,
         former=_last(one for one in same if not one.is_control and one.started_ns < run.started_ns),
         control=None if run.is_control else _nearest(run, (o for o in same if o.is_control)),
+        others=other_candidates(
+            run.config, (o.config for o in same if o.data_fingerprint == run.data_fingerprint)
+        ),
         policy=policies[0] if policies else None,
         funnel=asking.rows("data_counts", package=PAGE)[0] | asking.rows("transition_counts")[0],
         excluded=tuple(asking.rows("excluded")),

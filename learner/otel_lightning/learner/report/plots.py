@@ -24,8 +24,8 @@ MOST_POINTS = 1_000
 Draw = Callable[[Axes], None]
 
 
-def interval(gate: Mapping[str, Any]) -> str:
-    """Draw the gain with its bounds, beside 0 and the least gain."""
+def interval(gate: Mapping[str, Any], confidence: str) -> str:
+    """Draw the gain with its bounds, such as of `95 %` confidence, beside 0 and the least gain."""
 
     def draw(axes: Axes) -> None:
         lower, gain, upper = (_number(gate.get(name)) for name in ("lower", "gain", "upper"))
@@ -38,7 +38,7 @@ def interval(gate: Mapping[str, Any]) -> str:
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         axes.set_ylim(-1, 1)
-        axes.set_xlabel("gain in reward, with one-sided 95 % bounds")
+        axes.set_xlabel(f"gain in reward, with one-sided {confidence} bounds")
 
     return _plot("gain", "The gain and its bounds", 1.1, draw)
 

@@ -19,11 +19,16 @@ from otel_lightning.learner.policy.logged.choices import (
     as_choices,
     read_choices,
 )
+from otel_lightning.learner.policy.logged.staged import known_keys, read_staged, stage_choices
+from otel_lightning.learner.policy.serving.joint import flags_of
 from otel_lightning.learner.policy.serving.versions import known_versions
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices
 from otel_lightning.learner.report.facts import Facts
 from otel_lightning.learner.runs import fingerprint
+from otel_lightning.learner.score.rules import name_of
+from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
 from otel_lightning.learner.transitions.splits import TRAIN
+from otel_lightning.learner.transitions.stage import bounded
 
 MOST_TASKS = 10
 Floats = NDArray[np.float64]
@@ -66,9 +71,10 @@ def read_policy(store: Store, facts: Facts) -> PolicyFacts | None:
     config, policy = facts.run.config, facts.policy
     if policy is None:
         return None
-    started = datetime.fromtimestamp(facts.run.started_ns / 1e9, UTC).replace(tzinfo=None)
     try:
-        logged = read_choices(store, _window(config, started), known_versions(store, policy["key"]))
+        logged = read_choices(
+            store, _window(config, _started(facts)), known_versions(store, policy["key"])
+        )
     # The data may have been forgotten since; the rest of the report is still right.
     except DataError:
         return None
@@ -92,6 +98,37 @@ def read_policy(store: Store, facts: Facts) -> PolicyFacts | None:
     )
 
 
+def measured_since(store: Store, facts: Facts) -> Mapping[str, Any] | None:
+    """Average the rewards of the rollouts that a policy has served since; None if there are none.
+
+    Rewards are those of the run: of the same name, and added up in the same way.
+    """
+    policy, config = facts.policy, facts.run.config
+    if policy is None:
+        return None
+    started = _started(facts)
+    flags = flags_of(policy["key"], dict.fromkeys(known_keys(store)))
+    settings = TransitionSettings(
+        reward=name_of(config.get("reward")), task_by=config.get("task_by", "user")
+    )
+    try:
+        with bounded(store):
+            if not stage_choices(store, flags, f"{started:%Y-%m-%d %H:%M:%S.%f}", None):
+                return None
+            staged = read_staged(store, settings)
+    except DataError:  # no rollout has such a reward any more
+        return None
+    mine = staged.filter(pl.col("policy_version") == policy["version"]).drop_nulls("outcome")
+    if mine.is_empty():
+        return None
+    tasks = mine["task_hash"].n_unique()
+    return {"rollouts": mine.height, "tasks": tasks, "reward": mine["outcome"].mean()}
+
+
+def _started(facts: Facts) -> datetime:
+    return datetime.fromtimestamp(facts.run.started_ns / 1e9, UTC).replace(tzinfo=None)
+
+
 def _window(config: Mapping[str, Any], started: datetime) -> Window:
     """Return the window of a run: choices made after its start did not count."""
     since = config.get("since")
@@ -99,7 +136,7 @@ def _window(config: Mapping[str, Any], started: datetime) -> Window:
     times = [datetime.fromisoformat(until)] if until else []
     return Window(
         key=config["key"],
-        reward=config.get("reward"),
+        reward=name_of(config.get("reward")),
         held_out=config.get("held_out", 0.3),
         since=datetime.fromisoformat(since) if since else None,
         # A choice that came later did not count, whatever --until says.

@@ -7,6 +7,8 @@ policy, which allows nothing else. The same store gives the same bytes.
 import base64
 import hashlib
 import json
+import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -22,12 +24,17 @@ from otel_lightning.collector.show.rollout import Window, read_rollout
 from otel_lightning.collector.show.text import TextStyle, as_text
 from otel_lightning.collector.store import Sql, Store, StoreLike, opened
 from otel_lightning.collector.terminal.quantities import decimal
-from otel_lightning.learner.evaluate.gate import recorded_verdict
+from otel_lightning.learner.evaluate.gate import ALPHA, recorded_verdict
 from otel_lightning.learner.evaluate.to_pass import what_would_pass
 from otel_lightning.learner.report import plots
 from otel_lightning.learner.report.doubts import Correlation, correlations
 from otel_lightning.learner.report.facts import Facts, RecordedQueries, read_facts
-from otel_lightning.learner.report.policy_facts import PolicyFacts, WorseTask, read_policy
+from otel_lightning.learner.report.policy_facts import (
+    PolicyFacts,
+    WorseTask,
+    measured_since,
+    read_policy,
+)
 
 EXAMPLE = TextStyle(width=100)
 EXAMPLE_STEPS = Window(0, 19)
@@ -92,7 +99,7 @@ def _report(store: Store, run: str | None, examples: int) -> tuple[str, Facts]:
         "would_pass": _would_pass(facts),
         "policy": policy,
         "related": related,
-        "since": _since(asking, facts),
+        "since": measured_since(store, facts),
         "worse": _worse_of_weights(asking, facts) if policy is None else None,
         "control": facts.control,
         "config": _config(facts),
@@ -124,6 +131,8 @@ def render(values: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["pretty"] = _pretty
+    environment.filters["decimal"] = _decimal
+    environment.filters["quoted"] = _quoted
     template = environment.from_string((folder / "report.html.j2").read_text(encoding="utf-8"))
     return template.render(**values, style=Markup(style), digest=digest)  # noqa: S704  our own file
 
@@ -136,12 +145,18 @@ def _sentence(facts: Facts) -> str:
     if not gate["tasks"]:
         return "No rollout was held out, so nothing was judged."
     bounds = f"at least {decimal(gate['lower'], '+')} and at most {decimal(gate['upper'], '+')}"
+    compared = "by chance" if gate["effective_sample_size"] is None else "as it was"
     return (
         f"On {gate['rollouts']:,} held-out rollouts of {gate['tasks']:,} tasks the value is "
-        f"{decimal(gate['behavior_value'])} as it was and {decimal(gate['value'])} as learned "
-        f"({gate['estimator']}): a gain of {decimal(gate['gain'], '+')}, with 95 % confidence each "
-        f"{bounds}."
+        f"{decimal(gate['behavior_value'])} {compared} and {decimal(gate['value'])} as learned "
+        f"({gate['estimator']}): a gain of {decimal(gate['gain'], '+')}, with "
+        f"{_confidence(facts)} confidence each {bounds}."
     )
+
+
+def _confidence(facts: Facts) -> str:
+    """Write the confidence of each bound; a loop divides its error probability among its gates."""
+    return f"{100 * (1 - facts.run.config.get('alpha', ALPHA)):.4g} %"
 
 
 def _would_pass(facts: Facts) -> str | None:
@@ -149,14 +164,6 @@ def _would_pass(facts: Facts) -> str | None:
     if not gate or gate.get("passed"):
         return None
     return what_would_pass(recorded_verdict(gate))
-
-
-def _since(asking: RecordedQueries, facts: Facts) -> Mapping[str, Any] | None:
-    if facts.policy is None:
-        return None
-    asked = {"key": facts.policy["key"], "version": facts.policy["version"]}
-    row = asking.rows("since", **asked)[0]
-    return row if row["rollouts"] else None
 
 
 def _worse_of_weights(asking: RecordedQueries, facts: Facts) -> Mapping[str, Any] | None:
@@ -218,7 +225,7 @@ def _plots(
         ]),
     }  # fmt: skip
     if facts.run.gate and facts.run.gate.get("lower") is not None:
-        drawn["gain"] = plots.interval(facts.run.gate)
+        drawn["gain"] = plots.interval(facts.run.gate, _confidence(facts))
     if policy is not None:
         drawn["arms"] = plots.arms(policy.arms)
         if policy.weights:
@@ -230,6 +237,16 @@ def _plots(
     for number, one in enumerate(related):
         drawn[f"related {one.measure}"] = plots.scatter(f"related{number}", one.measure, one.points)
     return {name: Markup(svg) for name, svg in drawn.items()}  # noqa: S704  made by plots
+
+
+def _decimal(value: float) -> str:
+    """Write a reward as the commands print it; nothing for one that is not known."""
+    return "" if math.isnan(value) else decimal(value)
+
+
+def _quoted(rollout: str) -> str:
+    """Quote an id for a shell, and keep one that begins with a dash from being an option."""
+    return ("-- " if rollout.startswith("-") else "") + shlex.quote(rollout)
 
 
 def _pretty(value: Any) -> str:

@@ -58,6 +58,9 @@ class Example:
     """Logprob of each token of the completion under the behavior policy; None if not logged."""
     temperature: float
     reward: float
+    outcome: float
+    """Reward of the whole rollout: the sum over its calls, also those of other agents and those
+    that were left out."""
     advantage: float
     model: str | None = None
     """Name of the model that wrote the completion, as recorded."""
@@ -209,6 +212,7 @@ def _example(
         logprobs=tuple(logprobs or ()) if logged else None,
         temperature=1.0 if row["temperature"] is None else row["temperature"],
         reward=row["reward"],
+        outcome=row["outcome"],
         advantage=row["advantage"],
         model=row["model"],
         source=source,

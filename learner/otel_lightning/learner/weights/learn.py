@@ -19,7 +19,14 @@ from otel_lightning.learner.errors import DataError, no_transitions
 from otel_lightning.learner.evaluate.gate import as_recorded
 from otel_lightning.learner.model_folder import fingerprint as files_fingerprint
 from otel_lightning.learner.named_sql import arrow, read
-from otel_lightning.learner.runs import Run, fingerprint, recorded_in, to_json
+from otel_lightning.learner.runs import (
+    Run,
+    fingerprint,
+    judged_before,
+    recorded_in,
+    to_json,
+    told_candidates,
+)
 from otel_lightning.learner.weights.card import Card, model_card
 from otel_lightning.learner.weights.curve import Curve
 from otel_lightning.learner.weights.settings import Training
@@ -139,6 +146,9 @@ def _learn_weights(
                 # Opened once, for the end of the curve and for the row of the run.
                 found = ending.enter_context(opened(store))
                 curve.write(found)
+                if shuffled is None:
+                    told = told_candidates(judged_before(found, run, data))
+                    learned = replace(learned, warnings=(*learned.warnings, *told))
         row = run.ended(
             outcome="passed" if learned.verdict.passed else "refused",
             fingerprint=data,

@@ -10,7 +10,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import polars as pl
 
 from otel_lightning.learner.evaluate.gate import Requirements
@@ -353,13 +352,10 @@ def _train_language_model(job: Job, data: Data, recipe: Recipe) -> "Verdict":
 
 
 def _demands(held_out: Sequence[Example], training: Training) -> Requirements:
-    """Take the range of the rewards as given, or as logged: rollouts add up their rewards."""
+    """Take the range of the rewards of rollouts as given, or as logged."""
     if training.reward_range is not None:
         return Requirements(training.reward_range, training.least_gain)
-    totals: dict[str, float] = {}
-    for e in held_out:
-        totals[e.rollout_id] = totals.get(e.rollout_id, 0.0) + e.reward
-    return default_demands(np.array(list(totals.values())), training.least_gain)
+    return default_demands(rollouts_of(held_out).rewards, training.least_gain)
 
 
 def _compare_with_log(

@@ -28,6 +28,7 @@ def example(rollout: str, reward: float, **columns: object) -> Example:
         "logprobs": (HALF,),
         "temperature": 1.0,
         "reward": reward,
+        "outcome": reward,
         "advantage": reward,
     }
     return Example(**(row | columns))  # type: ignore[arg-type]
@@ -62,7 +63,13 @@ def test_value_is_that_of_the_new_weights() -> None:
 
 def test_weight_of_a_rollout_is_the_product_over_its_calls() -> None:
     examples = [
-        example(str(i), float(i % 2) if step else 0.0, task=str(i), advantage=float(i % 2))
+        example(
+            str(i),
+            float(i % 2) if step else 0.0,
+            task=str(i),
+            outcome=float(i % 2),
+            advantage=float(i % 2),
+        )
         for i in range(40)
         for step in range(2)
     ]

@@ -17,6 +17,7 @@ def examples(*rewards: float, split: str = "train", credit: float = 0.0) -> list
             logprobs=None,
             temperature=1.0,
             reward=reward,
+            outcome=reward,
             advantage=reward - credit,
         )
         for place, reward in enumerate(rewards)

@@ -28,6 +28,7 @@ def example(name: str, **columns: Any) -> Example:
         "logprobs": LOGGED,
         "temperature": 1.0,
         "reward": 1.0,
+        "outcome": 1.0,
         "advantage": 1.0,
     }
     return Example(**(row | columns))

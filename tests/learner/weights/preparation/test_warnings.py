@@ -20,6 +20,7 @@ def example(task: str, advantage: float, **columns: Any) -> Example:
         "logprobs": None,
         "temperature": 1.0,
         "reward": advantage,
+        "outcome": advantage,
         "advantage": advantage,
         "model": "one",
     }

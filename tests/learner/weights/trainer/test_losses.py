@@ -50,6 +50,7 @@ def examples() -> list[Example]:
                     logprobs=None,
                     temperature=1.0,
                     reward=advantage,
+                    outcome=advantage,
                     advantage=advantage,
                 )
             )

@@ -99,6 +99,7 @@ def examples(count: int = 7) -> list[Example]:
             (1.0, 0.5)[i % 2],
             1.0,
             1.0,
+            1.0,
         )
         for i in range(count)
     ]

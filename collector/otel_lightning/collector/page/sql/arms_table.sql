@@ -1,8 +1,9 @@
 -- Each task counts once, as in the report of a policy: rollouts of one task are not independent. The
--- interval is a normal approximation.
+-- interval is a normal approximation. The outcome of a rollout is the sum of its rewards, because a
+-- return is discounted, and the first call may have failed.
 WITH firsts AS (
     SELECT
-        rollout_id, arm, any_value(task_hash) AS task, arg_min(return_to_go, step) AS outcome,
+        rollout_id, arm, any_value(task_hash) AS task, sum(reward ORDER BY step) AS outcome,
         arg_min(propensity, step) AS propensity
     FROM transition_rows
     WHERE arm_key = $key

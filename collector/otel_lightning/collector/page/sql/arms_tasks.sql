@@ -1,8 +1,13 @@
 -- Tasks on which the arms differ most.
-WITH cells AS (
-    SELECT task_id, arm, avg(return_to_go) AS mean, count(*) AS rollouts
+WITH outcomes AS (
+    SELECT task_id, arm, sum(reward ORDER BY step) AS outcome
     FROM transition_rows
-    WHERE arm_key = $key AND task_id IS NOT NULL AND step = 0
+    WHERE arm_key = $key AND task_id IS NOT NULL
+    GROUP BY task_id, arm, rollout_id
+),
+cells AS (
+    SELECT task_id, arm, avg(outcome) AS mean, count(*) AS rollouts
+    FROM outcomes
     GROUP BY task_id, arm
 )
 SELECT

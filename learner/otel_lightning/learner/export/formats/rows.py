@@ -72,6 +72,11 @@ class Format:
         """Whether a source row is one call, so that calls can be read in pieces."""
         return self.statement == "transitions"
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether a source row is two calls with different answers."""
+        return self.statement == "pairs"
+
 
 def origin(row: Row) -> dict[str, Any]:
     """Return the columns that identify the source of a row."""

@@ -16,7 +16,7 @@ WITH graded AS (
     FROM transitions
     JOIN llm_calls c USING (trace_id, span_id)
     WHERE split IN $splits AND transitions.state_hash IS NOT NULL AND completion IS NOT NULL
-        AND coalesce(c.content, 'full') NOT IN ('truncated', 'redacted')
+        AND coalesce(c.content NOT IN $incomplete, TRUE)
     GROUP BY ALL
 ),
 ranked AS (

@@ -1,12 +1,15 @@
--- Each distinct state with its number of visits, sorted by hash so that the output is stable. A
--- state that was seen only by calls with incomplete messages is left out.
+-- Each distinct state with its number of visits, sorted by hash so that the output is stable. Its
+-- messages are those of a call with complete messages, if there is one.
 WITH states AS (
     SELECT
         t.state_hash,
         count(*) AS visits,
         min(t.task_id) AS task_id,
-        min({'trace_id': trace_id, 'span_id': span_id})
-            FILTER (coalesce(c.content, 'full') NOT IN ('truncated', 'redacted')) AS call
+        min({
+            'is_incomplete': coalesce(c.content IN $incomplete, FALSE),
+            'trace_id': trace_id,
+            'span_id': span_id
+        }) AS call
     FROM transitions t
     JOIN llm_calls c USING (trace_id, span_id)
     WHERE t.split IN $splits AND t.state_hash IS NOT NULL

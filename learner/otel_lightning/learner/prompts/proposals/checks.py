@@ -21,7 +21,10 @@ PLACEHOLDER = re.compile(
     r"|%\(\w+\)[sdfr]|(?<!%)%[sdfr]\b"
 )
 """Placeholders of Jinja and mustache, shell and JavaScript, `str.format`, and `%` formatting."""
-WORD = re.compile(r"\w+")
+UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+"""Range of the characters of Chinese and Japanese, which are written without spaces."""
+WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
+BETWEEN_UNSPACED = re.compile(rf"(?<=[{UNSPACED}]) (?=[{UNSPACED}])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +70,31 @@ def copied(text: str, parent: str, shown: Iterable[str]) -> str | None:
         >>> copied("Say one two three four five six seven eight.", "", ["One two three four five "
         ...     "six seven eight nine"])
         'one two three four five six seven eight'
+        >>> record = "订单七号昨天已经从上海仓库发出了"
+        >>> copied(f"答: {record}", "", [record]) == record
+        True
     """
     allowed = set(_runs(parent))
     # Words that the parent has too are not copied from a record.
     of_records = {run for record in shown for run in _runs(record)} - allowed
     found = next((run for run in _runs(text) if run in of_records), None)
-    return None if found is None else " ".join(found)
+    return None if found is None else BETWEEN_UNSPACED.sub("", " ".join(found))
 
 
 def _runs(text: str) -> list[tuple[str, ...]]:
-    words = [word.lower() for word in WORD.findall(text)]
-    return [tuple(words[i : i + COPIED_WORDS]) for i in range(len(words) - COPIED_WORDS + 1)]
+    """List all runs of `COPIED_WORDS` words; a character of Chinese or Japanese is half a word."""
+    words: list[str] = WORD.findall(text.lower())
+    sizes = [0.5 if re.match(f"[{UNSPACED}]", word) else 1.0 for word in words]
+    runs, end, size = [], 0, 0.0
+    for start in range(len(words)):
+        while size < COPIED_WORDS and end < len(words):
+            size += sizes[end]
+            end += 1
+        if size < COPIED_WORDS:
+            break
+        runs.append(tuple(words[start:end]))
+        size -= sizes[start]
+    return runs
 
 
 def _empty(text: str, _: Limits) -> str | None:

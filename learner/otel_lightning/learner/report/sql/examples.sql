@@ -1,6 +1,7 @@
--- Rollouts that did best and worst beside the other rollouts of their task.
+-- Rollouts that did best and worst beside the other rollouts of their task. The outcome is the sum of
+-- the rewards, because a return would be discounted by the length of the rollout.
 WITH outcomes AS (
-    SELECT rollout_id, task_hash, arg_min(return_to_go, step) AS outcome
+    SELECT rollout_id, task_hash, sum(reward ORDER BY step) AS outcome
     FROM transition_rows
     GROUP BY rollout_id, task_hash
 ),

@@ -1,6 +1,7 @@
--- The outcome of each rollout with transitions, its length, and what each judge gave it.
+-- The outcome of each rollout with transitions, its length, and what each judge gave it. The outcome is
+-- the sum of the rewards: a return is discounted, and so it would fall with the length by itself.
 WITH outcomes AS (
-    SELECT rollout_id, task_hash, arg_min(return_to_go, step) AS outcome
+    SELECT rollout_id, task_hash, sum(reward ORDER BY step) AS outcome
     FROM transition_rows
     GROUP BY rollout_id, task_hash
 ),

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import polars as pl
 
 from otel_lightning.collector.store import StoreLike, opened
+from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.score.judges.judging import SPREAD
@@ -42,10 +43,13 @@ def read_pairs(store: StoreLike, judge: str, labels: str) -> Pairs:
         rewards = read(found, __package__, "labels")
     by_judges = pl.col("source").str.starts_with(JUDGE).fill_null(value=False)
     is_error = (pl.col("label") == "error").fill_null(value=False)
-    scores = _chosen(rewards.filter(by_judges & ~is_error), judge, "--judge")
+    judging = next_command("lightning-learn judge", store, endpoint="URL", model="NAME")
+    first = f"It has no scores of a judge yet. Make some with: {judging}"
+    scores = _chosen(rewards.filter(by_judges & ~is_error), judge, "--judge", first)
     if labels.endswith(".csv"):
         return pair(scores, read_csv(Path(labels)))
-    return pair(scores, _chosen(rewards.filter(~by_judges), labels, "--labels"))
+    first = "It has no labels yet. Send some to /v1/feedback, or give a CSV file."
+    return pair(scores, _chosen(rewards.filter(~by_judges), labels, "--labels", first))
 
 
 def read_csv(path: Path) -> pl.DataFrame:
@@ -107,20 +111,14 @@ def _last(ratings: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-FIRST = {
-    "--judge": "It has no scores of a judge yet. Make some with: lightning-learn judge",
-    "--labels": "It has no labels yet. Send some to /v1/feedback, or give a CSV file.",
-}
-"""What to do first where the store has nothing to choose from, by option."""
-
-
-def _chosen(rewards: pl.DataFrame, name: str, option: str) -> pl.DataFrame:
+def _chosen(rewards: pl.DataFrame, name: str, option: str, first: str) -> pl.DataFrame:
+    """Choose ratings by their name or source; `first` is the remedy if there is nothing yet."""
     # A source has a fingerprint at its end, so a user names it by its beginning.
     by_source = pl.col("source").str.starts_with(name).fill_null(value=False)
     is_spread = pl.col("name").str.ends_with(SPREAD)
     chosen = rewards.filter((pl.col("name") == name) | (by_source & ~is_spread))
     if chosen.is_empty():
         known = ", ".join(sorted(set(rewards["name"])))
-        next_step = f"Known: {known}." if known else FIRST[option]
+        next_step = f"Known: {known}." if known else first
         raise DataError(f"{option} '{name}' names nothing in the store. {next_step}")
     return chosen

@@ -17,10 +17,10 @@ from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.score.rules import python, shaping, sql
 from otel_lightning.learner.score.rules.outcome import Exclusion, Scored, checked
 from otel_lightning.learner.score.rules.results import as_scores
-from otel_lightning.learner.score.rules.spec import Rule, is_spec, read_rule
+from otel_lightning.learner.score.rules.spec import Rule, is_spec, name_of, read_rule
 from otel_lightning.learner.score.table import replace_scores
 
-__all__ = ["Applied", "Exclusion", "apply_rule", "chosen", "grade_rollouts", "is_spec"]
+__all__ = ["Applied", "Exclusion", "apply_rule", "chosen", "grade_rollouts", "is_spec", "name_of"]
 
 KINDS = {".py": python.run, ".sql": sql.run, ".toml": shaping.run}
 

@@ -72,6 +72,22 @@ def read_rule(spec: str) -> Rule:
     return Rule(path, text, _checked(path.stem if name is None else name, spec), function)
 
 
+def name_of(reward: str | None) -> str | None:
+    """Name the rewards that a recorded `--reward` chose: those of a rule have the rule's name.
+
+    Example:
+        >>> name_of("rewards.py:grade"), name_of("grade.sql"), name_of("solved")
+        ('grade', 'grade', 'solved')
+    """
+    if reward is None or not is_spec(reward):
+        return reward
+    try:
+        return read_rule(reward).name
+    except DataError:  # the file may be gone: then only a name within a TOML file is unknown
+        file, function = _split(reward)
+        return function or Path(file).stem
+
+
 def read_toml(rule: Rule) -> dict[str, Any]:
     """Read the settings of a rule written in TOML."""
     return _parse(rule.path, rule.text)

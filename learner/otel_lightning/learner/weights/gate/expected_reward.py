@@ -31,19 +31,17 @@ class Rollouts:
 
     prompts: Sequence[tuple[int, ...]]
     rewards: Floats
-    """Sum of the rewards of each rollout."""
+    """Reward of each rollout."""
     tasks: NDArray[np.int64]
 
 
 def rollouts_of(examples: Sequence[Example]) -> Rollouts:
-    """Add up the rewards of each rollout, in the order of the sorted ids."""
-    names, first, number = np.unique(
-        [e.rollout_id for e in examples], return_index=True, return_inverse=True
-    )
+    """Return the rollouts of completions, in the order of the sorted ids."""
+    _, first = np.unique([e.rollout_id for e in examples], return_index=True)
     _, task = np.unique([e.task for e in examples], return_inverse=True)
     return Rollouts(
         [examples[i].prompt for i in first],
-        np.bincount(number, [e.reward for e in examples], len(names)).astype(np.float64),
+        np.array([examples[i].outcome for i in first], dtype=np.float64),
         task[first].astype(np.int64),
     )
 

@@ -49,13 +49,15 @@ def judge_scores(job: Job, held_out: list[Example]) -> Verdict:
         estimator="share of pairs ranked right",
         rollouts=len({e.rollout_id for pair in pairs for e in pair}),
         tasks=len(tasks),
-        effective_sample_size=float(len(pairs)),
+        # No importance weights: each pair counts as it is.
+        effective_sample_size=float("nan"),
         behavior_value=CHANCE,
         value=value,
         gain=value - CHANCE,
         lower=lower,
         upper=upper,
         reasons=tuple(reasons),
+        mean_weight=float("nan"),
     )
 
 

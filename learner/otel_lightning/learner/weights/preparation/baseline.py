@@ -36,11 +36,7 @@ def with_baseline(
 
 def _are_graded(examples: Sequence[Example]) -> bool:
     """Tell whether rollouts of the train split have more than two different rewards."""
-    totals: dict[str, float] = {}
-    for e in examples:
-        if e.split == TRAIN:
-            totals[e.rollout_id] = totals.get(e.rollout_id, 0.0) + e.reward
-    return len(set(totals.values())) > BINARY
+    return len({e.outcome for e in examples if e.split == TRAIN}) > BINARY
 
 
 def baseline_warning(mean: float) -> str:

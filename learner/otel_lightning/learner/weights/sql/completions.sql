@@ -21,6 +21,11 @@ SELECT
     t.completion_token_ids,
     t.completion_logprobs,
     t.reward,
+    -- Of the calls of all agents, also if the rows of one are learned from.
+    sum(t.reward) OVER (
+        PARTITION BY t.rollout_id ORDER BY t.step
+        ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+    ) AS outcome,
     t.advantage,
     len(list_filter(
         json_extract_string(t.messages, '$[*].parts[*].type'), lambda type: type IN $carried

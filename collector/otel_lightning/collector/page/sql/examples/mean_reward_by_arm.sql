@@ -1,2 +1,5 @@
-SELECT arm_key, arm, count(DISTINCT rollout_id) AS rollouts, avg(return_to_go) AS mean
-FROM transition_rows WHERE step = 0 GROUP BY ALL ORDER BY ALL
+SELECT arm_key, arm, count(*) AS rollouts, avg(outcome) AS mean
+FROM (
+    SELECT arm_key, arm, sum(reward) AS outcome
+    FROM transition_rows GROUP BY arm_key, arm, rollout_id
+) GROUP BY ALL ORDER BY ALL

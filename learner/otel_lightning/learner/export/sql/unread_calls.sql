@@ -1,0 +1,14 @@
+-- Calls of some splits of which no row is made, by the reason. Calls with incomplete messages are in
+-- no pair; a prompt needs one call with complete messages.
+SELECT
+    CASE
+        WHEN c.state_hash IS NULL OR ($pairs AND c.output_messages IS NULL) THEN $no_text
+        ELSE printf('incomplete messages (%s)', c.content)
+    END AS reason,
+    count(*) AS calls
+FROM transition_rows t
+JOIN llm_calls c USING (trace_id, span_id)
+WHERE t.split IN $splits
+    AND (c.state_hash IS NULL OR $pairs AND (c.output_messages IS NULL OR c.content IN $incomplete))
+GROUP BY ALL
+ORDER BY ALL
