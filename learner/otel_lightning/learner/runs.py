@@ -19,10 +19,11 @@ from otel_lightning.learner.named_sql import arrow, read
 
 TIME = pl.Datetime("ns")
 SAME_CANDIDATE = frozenset({
-    "accumulate", "checkpointing", "flags", "output", "promote", "report_to", "resume", "run_id",
-    "save_every",
+    "accumulate", "alpha", "checkpointing", "clip", "flags", "held_out", "least_gain", "missing",
+    "output", "promote", "propensities", "report_to", "resume", "reward", "reward_range", "run_id",
+    "save_every", "since", "task_by", "until",
 })  # fmt: skip
-"""Settings by which two runs may differ that learn the same candidate."""
+"""Settings by which two runs of equal data may differ that learn the same candidate."""
 
 
 @dataclass(frozen=True, slots=True)

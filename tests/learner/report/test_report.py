@@ -262,7 +262,8 @@ def test_candidates_that_the_same_data_judged_are_counted_once_per_setting(
     store = log(traces, {"brief": 0.5, "careful": 0.55, "friendly": 0.5})
     told = "judged by the same held-out rollouts before"
     assert told not in policy(store, flags).output
-    assert told not in policy(store, flags).output  # the same candidate again
+    # The same candidate again.
+    assert told not in policy(store, flags, "--least-gain", "0.1", "--until", "1m").output
     assert told not in policy(store, flags, "--shuffle-rewards", "1").output
     assert f"1 other candidate was {told}" in policy(store, flags, "--kl-weight", "0").output
     third = policy(store, flags, "--kl-weight", "0.5").output

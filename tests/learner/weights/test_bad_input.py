@@ -206,10 +206,11 @@ def test_rewards_that_are_all_the_same(
 ) -> None:
     for rollout in ("a", "b"):
         ids = tokenizer.convert_tokens_to_ids(["left", "<end>"])
-        traces.call(rollout, prompt_token_ids=[3], completion_token_ids=ids, output_messages="[]")
-        traces.reward(rollout, 1.0)
         # The reward counts at the last call, so the rewards of the calls differ.
-        traces.call(rollout, 1, prompt_token_ids=[3], completion_token_ids=ids)
+        for step in range(2):
+            tokens = {"prompt_token_ids": [3], "completion_token_ids": ids}
+            traces.call(rollout, step, output_messages="[]", **tokens)
+        traces.reward(rollout, 1.0)
     run("transitions", "--store", traces.store(), "--held-out", "0")
     told = error(traces, model, tmp_path)
     assert "All 4 transitions of the train split have the advantage 1" in told
