@@ -17,7 +17,7 @@ from support.running import LIMIT_S, Ingester, background, cli, eventually, fini
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.last_run import Run
 from otel_lightning.collector.load.loader import Loader
-from otel_lightning.collector.serve.run import start_grpc
+from otel_lightning.collector.serve.servers import start_grpc
 from otel_lightning.collector.serve.watches.supervision import (
     LAG_SECONDS,
     MANY,

@@ -1,0 +1,156 @@
+"""The servers of the process: HTTP, and gRPC if it is wanted."""
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_lightning.collector.receive.accept import Receiver
+from otel_lightning.collector.receive.http import server as http_server
+from otel_lightning.collector.receive.http.application import MountedApp, application
+from otel_lightning.collector.serve.settings import Settings
+from otel_lightning.collector.serve.watches.wrong_protocol import watched
+
+if TYPE_CHECKING:
+    from grpc import Server as GrpcServer
+
+    from otel_lightning.collector.receive.grpc import GrpcCertificates
+
+logger = logging.getLogger(__name__)
+
+GRACE_SECONDS = 4  # part of DRAIN_SECONDS for requests in progress
+
+
+class BoundSockets(NamedTuple):
+    """Sockets that reserve the addresses until the servers listen, and the connection limit."""
+
+    grpc: socket.socket | None
+    http: socket.socket
+    connections: int
+
+
+class Servers:
+    """The servers of one process. Use them in one event loop."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        settings: Settings,
+        bound: BoundSockets,
+        apps: Sequence[MountedApp],
+    ) -> None:
+        """Prepare the servers; `start` lets them accept requests.
+
+        Args:
+            receiver: Checks the requests, and appends them to the spool.
+            settings: Addresses and certificates.
+            bound: Sockets at these addresses.
+            apps: What else the HTTP server answers, such as the page.
+        """
+        if bound.grpc:
+            bound.grpc.close()  # gRPC cannot use an open socket: it binds the address again
+        self._address = settings.http
+        self._grpc = _over_grpc(receiver, settings) if settings.grpc else None
+        self._http = http_server.server(
+            partial(application, receiver, apps),
+            bound.http,
+            settings.tls,
+            bound.connections // 2,
+        )
+        self.over_http: asyncio.Task[None]
+        """Runs the HTTP server, once it is started."""
+
+    def start(self) -> Iterable[threading.Thread]:
+        """Start the servers, and return the threads that take requests over gRPC."""
+        threads = start_grpc(self._grpc.server) if self._grpc else []
+        self.over_http = asyncio.create_task(self._http.serve())
+        return threads
+
+    async def until_open(self) -> None:
+        """Wait until the HTTP server accepts connections.
+
+        Raises:
+            ConnectionError: If it ends instead.
+        """
+        while not self.over_http.done():
+            with suppress(ConnectionError):
+                _, writer = await asyncio.open_connection(self._address.host, self._address.port)
+                writer.close()
+                return
+            await asyncio.sleep(0.02)
+        raise self.http_ended()
+
+    def reporting_wrong_protocols(self) -> AbstractContextManager[None]:
+        """Report, while the block runs, clients that speak another protocol to the gRPC port."""
+        return self._grpc.watched() if self._grpc else nullcontext()
+
+    def http_ended(self) -> ConnectionError:
+        """Return the error of an HTTP server that ended without being asked."""
+        why = self.over_http.exception() or "it gave no reason"
+        return ConnectionError(
+            f"the HTTP server ended by itself ({why}). What was acknowledged is kept; start "
+            f"lightning-ingest again."
+        )
+
+    def reload_certificates(self) -> None:
+        """Read the files of the certificates again."""
+        if self._grpc and self._grpc.certificates:
+            self._grpc.certificates.reload()
+        self._http.reload()  # type: ignore[no-untyped-call]
+
+    async def stop(self) -> None:
+        """Accept no new requests, and wait up to `GRACE_SECONDS` for those in progress."""
+        waited: list[Awaitable[object]] = [asyncio.wait([self.over_http], timeout=GRACE_SECONDS)]
+        if self._grpc:
+            # Limited, because it is never set if the server's thread has died.
+            is_over = self._grpc.server.stop(grace=GRACE_SECONDS).wait
+            waited.append(asyncio.to_thread(is_over, GRACE_SECONDS + 1))
+        self._http.stop()  # type: ignore[no-untyped-call]
+        await asyncio.gather(*waited)
+
+
+class _OverGrpc(NamedTuple):
+    """The gRPC server, its certificates, and what watches for other protocols at its port."""
+
+    server: "GrpcServer"
+    certificates: "GrpcCertificates | None"
+    watched: Callable[[], AbstractContextManager[None]]
+
+
+def _over_grpc(receiver: Receiver, settings: Settings) -> _OverGrpc:
+    # Only here: gRPC takes 0.05 CPU-seconds to load and to start.
+    from otel_lightning.collector.receive import grpc
+
+    assert settings.grpc  # noqa: S101 - the caller asked
+    certificates = grpc.GrpcCertificates(settings.tls) if settings.tls else None
+    wrong = grpc.WrongProtocol(receiver.counts, settings.grpc.port, settings.http.port)
+    return _OverGrpc(
+        grpc.server(receiver, str(settings.grpc), certificates),
+        certificates,
+        partial(watched, settings.grpc.port, wrong.found),
+    )
+
+
+def start_grpc(server: "GrpcServer") -> list[threading.Thread]:
+    """Start the gRPC server, and return its threads that take requests.
+
+    If one of them dies, as when the system has no room for another thread, the port still accepts
+    connections, and nobody answers.
+    """
+    before = set(threading.enumerate())
+    server.start()
+    # grpcio has no way to ask for them. Python names a thread after the function that it runs.
+    new = [one for one in threading.enumerate() if one not in before and "_serve" in one.name]
+    for thread in new:
+        thread.name = "gRPC"
+    if not new:
+        logger.error(
+            "The thread of the gRPC server is not found: this version of grpcio names it "
+            "otherwise. If it dies, nobody notices, and no request over gRPC is answered. Install "
+            "another version of grpcio."
+        )
+    return new
