@@ -25,8 +25,8 @@ from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.retention import forget
 from otel_lightning.collector.load.settings import LoaderSettings
-from otel_lightning.collector.refresh import refresh as refresh_module
 from otel_lightning.collector.refresh import refresher as refreshing
+from otel_lightning.collector.refresh import write_rows
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.refresher import Refresher
@@ -124,7 +124,7 @@ def test_a_batch_that_cannot_be_read_leaves_no_worker_behind(tmp_path: Path) -> 
 def test_rows_whose_worker_dies_between_two_commits_are_there_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refresh_module, "TEXT_PER_COMMIT", 1)
+    monkeypatch.setattr(write_rows, "BYTES_PER_COMMIT", 1)
     with opened(tmp_path) as (store, refresher):
         load(store, WITH_REWARD, dead_letters=tmp_path)
         refresher.step(paced=False)

@@ -19,7 +19,7 @@ from otel_lightning.collector.receive.metrics import (
     requests_read_again,
     wrong_ports,
 )
-from otel_lightning.collector.refresh.refresh import find_stale
+from otel_lightning.collector.refresh.stale import find_stale
 from otel_lightning.collector.spool.faults import HANGS, fault, folder_fault, store_fault
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.store import Server, Store, StoreError, read_server, statement

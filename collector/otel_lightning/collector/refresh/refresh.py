@@ -8,10 +8,9 @@ transaction, so the tables do not depend on the order in which the spans arrived
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -19,23 +18,19 @@ import pyarrow as pa
 from otel_lightning.collector.derive.batches.batch import Batch
 from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
 from otel_lightning.collector.derive.batches.portions import Portioning
-from otel_lightning.collector.derive.batches.to_arrow import PER_TRACE, TABLES
+from otel_lightning.collector.derive.batches.to_arrow import TABLES
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set import late_spans, sorted_copy
 from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.logs_without_trace import refresh_logs_without_trace
 from otel_lightning.collector.refresh.rollouts import rollout_rows
-from otel_lightning.collector.refresh.rollouts.rollout_rows import NewRows
 from otel_lightning.collector.refresh.schemas import schemas
-from otel_lightning.collector.refresh.time_ranges.recent_traces import least_time, recent_traces
+from otel_lightning.collector.refresh.write_rows import replace_changed_rows
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, statement
-from otel_lightning.collector.store.sql_text import literal
 
 logger = logging.getLogger(__name__)
 SPANS_AT_ONCE = 25_000
 """Number of spans that are derived together, unless one closed set has more: this bounds memory."""
-TEXT_PER_COMMIT = 200_000_000
-"""Rows of more bytes than this are committed and written to the file in parts, to bound memory."""
 BREAKS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What deriving raises for a value that no reader expects; Arrow's errors are among them."""
 _PORTIONING: WeakKeyDictionary[Store, Portioning] = WeakKeyDictionary()
@@ -57,16 +52,16 @@ def refresh(
         everything stale waits.
     """
     logs = refresh_logs_without_trace(store)
-    parsed = _parsed(store)
-    pace = backoff or Backoff()
+    together = _Refresh(store, spans_at_once, backoff or Backoff(), _parsed(store))
     try:
         # The rows are freed before the cycle collector runs again.
-        with _uncollected(parsed):
-            return logs + _refresh_traces(store, spans_at_once, pace, parsed)
+        with _uncollected(together.parsed):
+            return logs + together.run()
     except BREAKS:
         logger.exception("Some traces cannot be derived together: each is tried alone")
-        with _uncollected(parsed):
-            return logs + _refresh_traces(store, spans_at_once, pace, parsed, schemas(store))
+        alone = replace(together, trial_schemas=schemas(store))
+        with _uncollected(alone.parsed):
+            return logs + alone.run()
 
 
 def refresh_with_more_memory(
@@ -79,33 +74,6 @@ def refresh_with_more_memory(
         logger.warning("A rollout does not fit --memory: it is derived with more memory, once")
         with store.with_more_memory():
             return refresh(store, spans_at_once, backoff)
-
-
-class Stale(NamedTuple):
-    """The traces and log records that are not derived yet."""
-
-    new_ids: int
-    """Number of traces and log records that were received since a given time."""
-    new_ns: int | None
-    """When the first of those was received, Unix nanoseconds."""
-    oldest_ns: int | None
-    """When the first of all was received, Unix nanoseconds."""
-    put_off_ns: int | None
-    """When the first of those that were put off was received; they count nowhere else."""
-    has_undated: bool
-    """Whether some have no time, because nobody was to derive them when they were stored."""
-
-
-def find_stale(store: Store, since_ns: int = 0, waiting: Iterable[str] = ()) -> Stale:
-    """Return the number of stale traces and log records, and since when they are stale.
-
-    Args:
-        store: Any store.
-        since_ns: Traces and log records that were received since then are new.
-        waiting: Ids of the rollouts that were put off, which only `put_off_ns` tells.
-    """
-    select = statement(__package__, "find_stale", since=since_ns, waiting=[*waiting] or [""])
-    return Stale(**store.query(select).to_pylist()[0])
 
 
 def rebuild(store: Store) -> None:
@@ -127,168 +95,86 @@ def _parsed(store: Store) -> ParsedTraces:
     return store.cache(ParsedTraces)
 
 
-def _refresh_traces(
-    store: Store,
-    spans_at_once: int,
-    backoff: Backoff,
-    parsed: ParsedTraces,
-    trial_schemas: Mapping[str, pa.Schema] | None = None,
-) -> int:
-    if not store.column("SELECT 1 FROM stale WHERE kind = 'trace' LIMIT 1"):
-        sorted_copy.forget(store)
-        return 0
-    began = backoff.clock()
-    with store.transaction():
-        size_new(store, [""])
-        waiting = backoff.waiting()
-        batch, closed = _read_picked(store, spans_at_once, waiting, parsed, trial_schemas)
-        if not closed.size() and (fewer := backoff.waiting(alone=True)) != waiting:
-            batch, closed = _read_picked(store, spans_at_once, fewer, parsed, trial_schemas)
-        if not (done := closed.size()):
-            return 0
-        batch.put_together()
-        columns, new = schemas(store), NewRows()
-        traces = closed.trace_ids()
-        # For all traces of the set, before the unchanged ones are taken out of it: a rollout's row
-        # is made from all of its calls.
-        closed.delete_rows([rollout_rows.TABLE])
-        closed.delete_tasks()
-        closed.keep_rows(batch.unchanged)
-        closed.delete_rows(PER_TRACE, but=batch.changes)
-        late_spans.replace_changed(store, batch.changes, recent_traces(store))
-        for table, some in batch.unchanged_rows(_read_columns(columns)):
-            new.add(table, some)
-        kept = {*batch.unchanged, *batch.changes}
-        replaced = [one for one in traces if one not in kept]
-        writing = _Writing(closed, replaced, batch.tables(columns), new, batch)
-        is_whole = writing.insert_some(store)
-    # The first part is committed; the traces stay stale until the last part is.
-    if not is_whole:
-        writing.insert_rest(store)
-    backoff.note(batch.sizes, began)
-    return done
-
-
-def replace_rows(store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.Table]]) -> int:
-    """Replace the derived rows of a closed set that was suspended; it is up to date then.
-
-    Returns:
-        Number of its traces.
-    """
-    _parsed(store).clear()  # a worker derived these traces: what is kept of them is out of date
-    writing = _Writing(closed, closed.trace_ids(), rows, NewRows())
-    with store.transaction():
-        closed.delete_rows((*PER_TRACE, rollout_rows.TABLE))
-        closed.delete_tasks()
-        is_whole = writing.insert_some(store)
-    if not is_whole:
-        writing.insert_rest(store)
-    return len(writing.replaced)
-
-
 @dataclass(frozen=True, slots=True)
-class _Writing:
-    """The writing of the derived rows of a closed set, in one commit or in several."""
+class _Refresh:
+    """One refresh of traces in this process."""
 
-    closed: ClosedSet
-    replaced: Sequence[str]
-    """The traces of which all former rows were deleted."""
-    rows: Iterator[tuple[str, pa.Table]]
-    """The rows that are left to insert."""
-    new: NewRows
-    """Gets the columns that rows of rollouts are made from."""
-    batch: Batch | None = None
-    """The batch that derived the rows; None if a worker did."""
+    store: Store
+    spans_at_once: int
+    backoff: Backoff
+    parsed: ParsedTraces
+    trial_schemas: Mapping[str, pa.Schema] | None = None
+    """The columns of each table, if each trace is tried alone."""
 
-    def insert_rest(self, store: Store) -> None:
-        """Insert the rows of a very long rollout part by part: it stays stale until the last."""
-        is_whole = False
-        while not is_whole:
-            store.checkpoint()
-            with store.transaction():
-                is_whole = self.insert_some(store)
+    def run(self) -> int:
+        """Derive some of the stale traces; return their number."""
+        store = self.store
+        if not store.column("SELECT 1 FROM stale WHERE kind = 'trace' LIMIT 1"):
+            sorted_copy.forget(store)
+            return 0
+        began = self.backoff.clock()
+        with store.transaction():
+            size_new(store)
+            batch, closed = self._pick()
+            if not (done := closed.size()):
+                return 0
+            batch.put_together()
+            writing = replace_changed_rows(store, closed, batch)
+            is_whole = writing.insert_some(store)
+        # The first part is committed; the traces stay stale until the last part is.
+        if not is_whole:
+            writing.insert_rest(store)
+        self.backoff.note(batch.sizes, began)
+        return done
 
-    def insert_some(self, store: Store) -> bool:
-        """Insert rows up to the limit of one commit; return whether none are left.
+    def _pick(self) -> tuple[Batch, ClosedSet]:
+        """Read some stale traces and all that belong with them; none if all have to wait."""
+        waiting = self.backoff.waiting()
+        batch, closed = self._pick_others(waiting)
+        if not closed.size() and (fewer := self.backoff.waiting(alone=True)) != waiting:
+            return self._pick_others(fewer)
+        return batch, closed
 
-        Call it in a transaction. It notes in memory which rows the store has: if the transaction
-        is undone, what was noted is cleared.
+    def _pick_others(self, waiting: Sequence[str]) -> tuple[Batch, ClosedSet]:
+        """Read some stale traces that do not belong to rollouts that wait.
+
+        A trace that turns out to belong to one is put off, and others are picked.
         """
-        size = 0
-        for table, some in self.rows:
-            # A judgement without a trace may have stated the task before.
-            if table == "rollout_tasks":
-                rollouts = literal(some["rollout_id"].to_pylist())
-                store.execute(f"DELETE FROM rollout_tasks WHERE rollout_id IN {rollouts}")
-            store.insert(table, some)
-            self.new.add(table, some)
-            least_time(table, some, self.new.least)
-            size += some.nbytes
-            if size > TEXT_PER_COMMIT:
-                self._note_derived(store)
+        while True:
+            batch = Batch(self.parsed, self.trial_schemas, _portioning(self.store))
+            closed = ClosedSet(self.store, self.spans_at_once, waiting)
+            if self._read_all(batch, closed):
+                return batch, closed
+
+    def _read_all(self, batch: Batch, closed: ClosedSet) -> bool:
+        """Read the traces of a closed set; return False once some of them have to wait."""
+        while not closed.is_complete():
+            closed.follow(self._read_frontier(batch, closed))
+            if closed.has_to_wait():
                 return False
-        self.new.keep_rollouts(store)
-        self.closed.settle()
-        self._note_derived(store)
-        if self.batch is not None:
-            self.batch.note_stored()
         return True
 
-    def _note_derived(self, store: Store) -> None:
-        """Note where the rows are: their least times are those of the rows inserted so far."""
-        unchanged = self.batch.unchanged if self.batch else ()
-        changes = self.batch.changes if self.batch else ()
-        recent_traces(store).derived(self.replaced, unchanged, self.new.least, changes)
+    def _read_frontier(self, batch: Batch, closed: ClosedSet) -> pa.Table:
+        """Read the next traces of a closed set; return their keys."""
+        tied = []
+        # Traces without new spans that are kept parsed are not read again.
+        if known := [one for one in closed.settled() if one in self.parsed]:
+            tied.append(batch.recall(known))
+            closed.leave_out(known)
+        if not closed.is_complete():
+            resumed = late_spans.resume(self.store, closed, batch, self.parsed)
+            tied += resumed.values()
+            # Before the spans, whose stream must be the last statement until it is read to its end.
+            logs = closed.logs(but=resumed)
+            if len(resumed) < len(closed.frontier()):
+                tied.append(batch.read(closed.spans(), logs))
+        return pa.concat_tables(tied)
 
 
 def _portioning(store: Store) -> Portioning:
     if store not in _PORTIONING:
         _PORTIONING[store] = Portioning(schemas(store))
     return _PORTIONING[store]
-
-
-def _read_columns(columns: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:
-    """Return the columns that the rows of rollouts are made from, and the trace id."""
-    return {
-        table: pa.schema([one for one in columns[table] if one.name in {"trace_id", *names}])
-        for table, names in rollout_rows.READ.items()
-    }
-
-
-def _read_picked(
-    store: Store,
-    spans_at_once: int,
-    waiting: Sequence[str],
-    parsed: ParsedTraces,
-    trial_schemas: Mapping[str, pa.Schema] | None,
-) -> tuple[Batch, ClosedSet]:
-    """Read some stale traces, and all traces that their keys lead to.
-
-    A trace that turns out to belong to a rollout that waits is put off, and others are picked.
-    """
-    # Each round picks anew, because `has_to_wait` has put off some of the stale traces.
-    while True:
-        batch = Batch(parsed, trial_schemas, _portioning(store))
-        closed = ClosedSet(store, spans_at_once, waiting)
-        while not closed.is_complete():
-            tied = []
-            # Traces without new spans that are kept parsed are not read again.
-            if known := [one for one in closed.settled() if one in parsed] if len(parsed) else []:
-                tied.append(batch.recall(known))
-                closed.leave_out(known)
-            if not closed.is_complete():
-                resumed = late_spans.resume(store, closed, batch, parsed, recent_traces(store))
-                tied += resumed.values()
-                # Before the spans, whose stream must be the last statement until it is read to its
-                # end.
-                logs = closed.logs(but=resumed)
-                if len(resumed) < len(closed.frontier()):
-                    tied.append(batch.read(closed.spans(), logs))
-            closed.follow(pa.concat_tables(tied))
-            if closed.has_to_wait():
-                break
-        else:
-            return batch, closed
 
 
 @contextmanager

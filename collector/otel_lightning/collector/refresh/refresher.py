@@ -20,15 +20,12 @@ import pyarrow as pa
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.logs_without_trace import refresh_logs_without_trace
-from otel_lightning.collector.refresh.refresh import (
-    SPANS_AT_ONCE,
-    refresh_with_more_memory,
-    replace_rows,
-)
+from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE, refresh_with_more_memory
 from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.refresh.workers.quarantine import MOST_DEATHS, Quarantine
 from otel_lightning.collector.refresh.workers.worker import Worker, WorkerDiedError, WorkerError
 from otel_lightning.collector.refresh.workers.worker_watch import WorkerWatch
+from otel_lightning.collector.refresh.write_rows import replace_rows
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, statement
 
 logger = logging.getLogger(__name__)

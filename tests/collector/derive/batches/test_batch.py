@@ -35,7 +35,7 @@ def test_another_process_derives_the_rows_that_a_refresh_writes(tmp_path: Path) 
             body = (DATA / f"{recording}.otlp.pb").read_bytes()
             load(store, [Request("traces", 1, body)], dead_letters=tmp_path)
         with store.transaction():
-            size_new(store, [""])
+            size_new(store)
             closed = ClosedSet(store, 25_000, ())
             logs = closed.logs()
             spans = pa.Table.from_batches(list(closed.spans()))

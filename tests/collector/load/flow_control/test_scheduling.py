@@ -23,7 +23,8 @@ from otel_lightning.collector.load.flow_control.scheduling import (
 )
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.settings import LoaderSettings
-from otel_lightning.collector.refresh.refresh import find_stale, rebuild, refresh
+from otel_lightning.collector.refresh.refresh import rebuild, refresh
+from otel_lightning.collector.refresh.stale import find_stale
 from otel_lightning.collector.serve.watches.supervision import Supervisor
 from otel_lightning.collector.spool.spool import Spool, SpoolError
 from otel_lightning.collector.store import Store, open_store

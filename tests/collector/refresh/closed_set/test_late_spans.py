@@ -316,21 +316,23 @@ def test_a_trace_that_grew_much_or_whose_late_spans_are_unknown_is_read_as_a_who
     grown: int, *, is_noted: bool, is_resumed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(late_spans, "GROWN", grown)
-    trace_id, parsed, recent = (1).to_bytes(16).hex(), ParsedTraces(), RecentTraces()
+    trace_id, parsed = (1).to_bytes(16).hex(), ParsedTraces()
     node = Node((trace_id, ""), "span 1", 1, {})
     parsed.large.keep(trace_id, Reading(nodes={(trace_id, (1).to_bytes(8).hex()): node}))
     parsed.large.note_stored(trace_id, noted({}))
-    if is_noted:
-        recent.arrived([trace_id], [True], 5 * SECOND_NS)
-        recent.derived([trace_id], [], {})
-        recent.arrived([trace_id], [False], 6 * SECOND_NS)
     with open_store(tmp_path / "t.duckdb") as store:
         load(store, [at(request(span(1, None)), 5)], dead_letters=tmp_path)
         load(store, [at(request(span(2, 1)), 6)], dead_letters=tmp_path)
+        recent = recent_traces(store)
+        recent.clear()
+        if is_noted:
+            recent.arrived([trace_id], [True], 5 * SECOND_NS)
+            recent.derived([trace_id], [], {})
+            recent.arrived([trace_id], [False], 6 * SECOND_NS)
         with store.transaction():
-            size_new(store, [""])
+            size_new(store)
             closed = ClosedSet(store, 10, ())
-            found = late_spans.resume(store, closed, Batch(parsed), parsed, recent)
+            found = late_spans.resume(store, closed, Batch(parsed), parsed)
     assert (trace_id in found, trace_id in parsed.large) == (is_resumed, is_resumed)
 
 

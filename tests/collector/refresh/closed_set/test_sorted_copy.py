@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_lightning.collector.derive.batches import to_arrow
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.refresh import refresh as refreshing
+from otel_lightning.collector.refresh import write_rows
 from otel_lightning.collector.refresh.closed_set import sorted_copy
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.time_ranges.recent_traces import recent_traces
@@ -108,7 +108,7 @@ def test_traces_that_came_lately_are_not_copied(
 def test_rows_that_are_committed_in_parts_are_all_there_and_nothing_stays_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refreshing, "TEXT_PER_COMMIT", 1)
+    monkeypatch.setattr(write_rows, "BYTES_PER_COMMIT", 1)
     monkeypatch.setattr(to_arrow, "TEXT_AT_ONCE", -1)
     with filled(tmp_path / "t.duckdb", 20) as store:
         assert refresh(store) == 20

@@ -61,7 +61,7 @@ def test_a_key_leads_to_its_traces_unless_a_crowd_shares_it(
     with open_store(tmp_path / "t.duckdb") as store, store.transaction():
         stored_keys(store, key, traces)
         store.execute("INSERT INTO stale BY NAME SELECT 'trace' AS kind, 'new' AS id")
-        size_new(store, [""])
+        size_new(store)
         closed = ClosedSet(store, 10, ())
         closed.logs()
         closed.follow(
@@ -80,7 +80,7 @@ def test_the_former_keys_of_a_trace_do_not_count_for_a_crowd(tmp_path: Path) -> 
             " SELECT 'new' AS trace_id, md5_number_lower('history:a') AS key;"
             "INSERT INTO stale BY NAME SELECT 'trace' AS kind, 'new' AS id"
         )
-        size_new(store, [""])
+        size_new(store)
         closed = ClosedSet(store, 10, ())
         closed.logs()
         closed.follow(tied(("new", "history:a", "history:a")))

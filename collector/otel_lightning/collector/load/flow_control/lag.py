@@ -10,7 +10,7 @@ from otel_lightning.collector.alarms import LAGGING, Alarms
 from otel_lightning.collector.load.flow_control.pacing import Pacing
 from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.load.trusted_clock import steady_ns
-from otel_lightning.collector.refresh.refresh import find_stale
+from otel_lightning.collector.refresh.stale import find_stale
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store
 

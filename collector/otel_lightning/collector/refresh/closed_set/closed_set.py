@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from otel_lightning.collector.refresh.closed_set import sorted_copy
 from otel_lightning.collector.refresh.closed_set.tied_keys import TiedKeys
+from otel_lightning.collector.refresh.stale import NONE
 from otel_lightning.collector.refresh.stored_records import read_logs, stream_spans
 from otel_lightning.collector.refresh.time_ranges.key_ranges import Keys
 from otel_lightning.collector.refresh.time_ranges.recent_traces import (
@@ -33,7 +34,7 @@ LOGS_OF_CHOSEN = f"{{0}} AND rowid IN (SELECT rowid FROM logs WHERE {{0}} AND {O
 KEYS = pa.schema([("trace_id", pa.string()), ("key", pa.uint64())])
 
 
-def size_new(store: Store, held: Sql | Sequence[str]) -> None:
+def size_new(store: Store, held: Sql | Sequence[str] = NONE) -> None:
     """Count the spans of stale traces that are not counted yet, and date these traces.
 
     Args:
@@ -64,7 +65,7 @@ class ClosedSet:
         self._store = store
         self._waiting = list(waiting)
         self._recent = recent_traces(store)
-        self._do("pick", held=held or self._waiting or [""], most=spans_at_once)
+        self._do("pick", held=held or self._waiting or NONE, most=spans_at_once)
         self._frontier = self._chosen = self._store.column("FROM chosen")
         self._stale = set(self._frontier)
         """The traces of the frontier that are stale."""

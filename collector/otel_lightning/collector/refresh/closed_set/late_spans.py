@@ -9,7 +9,7 @@ from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
 from otel_lightning.collector.derive.batches.rows_by_trace import KEYS, STORED_AS, Change, Key
 from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet
 from otel_lightning.collector.refresh.stored_records import read_logs, stream_spans
-from otel_lightning.collector.refresh.time_ranges.recent_traces import NOWHERE, RecentTraces
+from otel_lightning.collector.refresh.time_ranges.recent_traces import NOWHERE, recent_traces
 from otel_lightning.collector.store import Sql, Store, quote_literal, statement
 
 GROWN = 2
@@ -18,7 +18,7 @@ and costs no more."""
 
 
 def resume(
-    store: Store, closed: ClosedSet, batch: Batch, parsed: ParsedTraces, recent: RecentTraces
+    store: Store, closed: ClosedSet, batch: Batch, parsed: ParsedTraces
 ) -> dict[str, pa.Table]:
     """Add to a batch the large traces of the frontier that are kept; read only what came late.
 
@@ -29,7 +29,7 @@ def resume(
     if not kept:
         return {}
     closed.choose_frontier()
-    stale = _stale(store, kept)
+    stale, recent = _stale(store, kept), recent_traces(store)
     found: dict[str, pa.Table] = {}
     for trace_id in kept:
         tied = None
@@ -87,10 +87,10 @@ class _Late:
         return " UNION ALL ".join(of_both)
 
 
-def replace_changed(store: Store, changes: Mapping[str, Change], recent: RecentTraces) -> None:
+def replace_changed(store: Store, changes: Mapping[str, Change]) -> None:
     """Delete the rows of large traces that are gone, or that will be inserted again."""
     for trace_id, change in changes.items():
-        since = recent.rows_since([trace_id])
+        since = recent_traces(store).rows_since([trace_id])
         for name, keys in change.gone.items():
             table, columns = STORED_AS.get(name, name), KEYS[name]
             if not keys or since[table] == NOWHERE:

@@ -1,0 +1,36 @@
+"""What is stale: traces and log records that were stored, and are not derived yet."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from otel_lightning.collector.store import Store, statement
+
+NONE = ("",)
+"""Ids for `NOT IN` that exclude nothing. No id is empty; with an empty list SQL finds no row."""
+
+
+class Stale(NamedTuple):
+    """The traces and log records that are not derived yet."""
+
+    new_ids: int
+    """Number of traces and log records that were received since a given time."""
+    new_ns: int | None
+    """When the first of those was received, Unix nanoseconds."""
+    oldest_ns: int | None
+    """When the first of all was received, Unix nanoseconds."""
+    put_off_ns: int | None
+    """When the first of those that were put off was received; they count nowhere else."""
+    has_undated: bool
+    """Whether some have no time, because nobody was to derive them when they were stored."""
+
+
+def find_stale(store: Store, since_ns: int = 0, waiting: Iterable[str] = ()) -> Stale:
+    """Return the number of stale traces and log records, and since when they are stale.
+
+    Args:
+        store: Any store.
+        since_ns: Traces and log records that were received since then are new.
+        waiting: Ids of the rollouts that were put off, which only `put_off_ns` tells.
+    """
+    select = statement(__package__, "find_stale", since=since_ns, waiting=[*waiting] or NONE)
+    return Stale(**store.query(select).to_pylist()[0])
