@@ -14,6 +14,7 @@ from support.examples import examples
 from support.running import LIMIT_S, eventually
 
 from otel_lightning.collector.alarms import Alarms
+from otel_lightning.collector.load import checkpoints
 from otel_lightning.collector.load import loader as loader_module
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import BATCH_BYTES, Loader
@@ -169,7 +170,7 @@ def test_a_client_that_prevents_checkpoints_for_long_is_an_alarm(
 ) -> None:
     """DuckDB's log would grow with all that is stored, and nobody would know why."""
     monkeypatch.setattr(loader_module, "IDLE_SECONDS", 0.05)
-    monkeypatch.setattr(loader_module, "CHECKPOINT_SECONDS", 0.2)
+    monkeypatch.setattr(checkpoints, "BLOCKED_SECONDS", 0.2)
     spool = Spool(spool_folder(tmp_path / "t.duckdb"))
     alarms = Alarms(refuse_after=0.0)
     with open_store(tmp_path / "t.duckdb") as store, store.cursor() as client:

@@ -16,11 +16,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
-from otel_lightning.collector.alarms import CHECKPOINTING, RETAINING, RETRYING, Alarms
+from otel_lightning.collector.alarms import RETAINING, RETRYING, Alarms
 from otel_lightning.collector.files.overwrite import overwrite
 from otel_lightning.collector.load.batches import Request, load, move_to, resume
+from otel_lightning.collector.load.checkpoints import Checkpoints
 from otel_lightning.collector.load.flow_control.lag import Lag
 from otel_lightning.collector.load.flow_control.scheduling import BatchSize, TimeShare
 from otel_lightning.collector.load.recovered_requests import RecoveredRequests
@@ -44,12 +44,6 @@ GATHER_SECONDS = 0.05  # how often that wait looks at the spool
 BATCH_BYTES = 17 * 1024 * 1024  # most bytes to store in one transaction
 RETRY_SECONDS = 1.0  # wait after an error
 IDLE_SECONDS = 5.0  # without requests, after which a checkpoint is written
-CHECKPOINT_BYTES = 32 * 1024 * 1024  # stored since the last checkpoint, after which one is written
-CHECKPOINT_SECONDS = 300.0  # without a possible checkpoint, after which an alarm is raised
-BLOCKED = (
-    "statements or transactions of SQL clients go on. End the clients that have the writer token; a"
-    " statement of theirs that goes on without its client ends when lightning-ingest is restarted"
-)
 RESTART = (
     "lightning-ingest has to be started again: once the disk takes writes it ends with exit code 1,"
     " for its supervisor; what was acknowledged is on the spool"
@@ -87,8 +81,7 @@ class Loader(threading.Thread):
         self._refresher = Refresher(store, settings.workers, spool.arrived.set)
         self._ahead: list[Record] = []  # records read from the spool but not stored yet
         self._stopping = threading.Event()
-        self._unwritten = 0  # bytes stored since the last checkpoint
-        self._blocked_at: float | None = None  # since when no checkpoint was possible
+        self._checkpoints = Checkpoints(store, self._alarms)
         self._derive_at = 0.0  # earliest time of the next deriving while it keeps up
         self._postponed = False  # whether deriving has to run soon even if no request arrives
         self._derives_again = False  # whether the last step derived something, or nothing was left
@@ -261,7 +254,7 @@ class Loader(threading.Thread):
                 self._spool.arrived.set()  # the rest is stored half a second later, with more
             self._retain()
             if idle:
-                self._checkpoint()
+                self._checkpoints.write()
 
     def _derive_due(self) -> None:
         """Derive for the time that storing owes to deriving; else storing would take all time."""
@@ -373,21 +366,6 @@ class Loader(threading.Thread):
             with self._watching(RETAINING):
                 forget(self._store, self._settings, self._clock.now_ns(), spared)
 
-    def _checkpoint(self) -> None:
-        """Write a checkpoint if rows were stored since the last one, and release unused memory."""
-        if not self._unwritten:
-            return
-        if self._store.checkpoint():
-            self._unwritten, self._blocked_at = 0, None
-            self._alarms.clear(CHECKPOINTING)
-            # DuckDB's cache and Arrow's allocator keep memory that the batches no longer need.
-            self._store.release_memory()
-            pa.default_memory_pool().release_unused()
-            return
-        self._blocked_at = self._blocked_at or time.monotonic()
-        if time.monotonic() - self._blocked_at >= CHECKPOINT_SECONDS:
-            self._alarms.raise_alarm(CHECKPOINTING, BLOCKED)
-
     def _load_some(self, least: int) -> bool:
         """Store a batch if at least `least` rows or `BATCH_BYTES` wait; return whether it did."""
         self._file.check()
@@ -416,9 +394,7 @@ class Loader(threading.Thread):
         )
         self.recovered_requests.note_stored(former, end)
         self.position, self._ahead = end, ahead
-        self._unwritten += size
-        if self._unwritten >= CHECKPOINT_BYTES:
-            self._checkpoint()
+        self._checkpoints.stored(size)
         # Only after the commit: until then the spool has the only copy.
         self._file.check()
         self._spool.forget(end)
