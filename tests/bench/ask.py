@@ -62,7 +62,7 @@ def make(path: Path, spans: int) -> None:
             store.execute(DERIVE.format(**traces))
         store.execute("CREATE TEMP TABLE made AS SELECT DISTINCT rollout_id FROM llm_calls")
         with store.transaction():
-            rollout_rows.insert_stored(store, "made")
+            rollout_rows.recompute(store, "made")
         store.checkpoint()
 
 

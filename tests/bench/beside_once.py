@@ -229,7 +229,7 @@ def fill(_: Path, large: Path, spans: str) -> Lines:
             rows = import_module("otel_lightning.collector.refresh.rollouts.rollout_rows")
             store.execute("CREATE TEMP TABLE made AS SELECT DISTINCT rollout_id FROM llm_calls")
             with store.transaction():
-                rows.insert_stored(store, "made")
+                rows.recompute(store, "made")
         store.checkpoint()
     return {}
 

@@ -108,7 +108,7 @@ def fill(spans: int, path: Path) -> None:
             store.execute(FILL.format(first=first, last=last))
         store.execute("CREATE TEMP TABLE made AS SELECT DISTINCT rollout_id FROM llm_calls")
         with store.transaction():
-            rollout_rows.insert_stored(store, "made")
+            rollout_rows.recompute(store, "made")
 
 
 def measure(path: Path, parquet: str, *, whole: bool) -> None:

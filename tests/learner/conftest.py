@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from otel_lightning.collector.derive.text.state import ToolTexts, state_hash
-from otel_lightning.collector.refresh.rollouts.rollout_rows import READ, NewRows
+from otel_lightning.collector.refresh.rollouts.rollout_rows import READ_COLUMNS, NewRows
 from otel_lightning.collector.store import Store, open_store
 from otel_lightning.instrumentation.attributes import ATTEMPT
 
@@ -150,7 +150,7 @@ def keep_rollouts(store: Store) -> None:
     """Make the row of each rollout, as deriving does for what it inserts."""
     store.execute("DELETE FROM rollout_rows")
     rows = NewRows()
-    for table, columns in READ.items():
+    for table, columns in READ_COLUMNS.items():
         rows.add(table, store.query(f"SELECT {', '.join(columns)} FROM {table}"))
     rows.keep_rollouts(store)
 

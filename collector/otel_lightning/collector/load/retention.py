@@ -85,7 +85,7 @@ def _forget_before(store: Store, cutoff_ns: int, spared: Collection[str]) -> int
         store.execute(statement(__package__, "delete_without_trace", cutoff=cutoff_ns))
         # A rollout may have several traces. If only some are deleted, its row is computed from the
         # others.
-        rollout_rows.insert_stored(store, "shortened")
+        rollout_rows.recompute(store, "shortened")
         store.execute("DROP TABLE expired; DROP TABLE shortened; DROP TABLE spared")
     forget_kept(store)
     return gone

@@ -13,7 +13,7 @@ from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet
 from otel_lightning.collector.refresh.rollouts import rollout_rows
 from otel_lightning.collector.refresh.rollouts.rollout_rows import NewRows
 from otel_lightning.collector.refresh.schemas import schemas
-from otel_lightning.collector.refresh.time_ranges.recent_traces import least_time, recent_traces
+from otel_lightning.collector.refresh.time_ranges.recent_traces import note_earliest, recent_traces
 from otel_lightning.collector.store import Store
 from otel_lightning.collector.store.sql_text import literal
 
@@ -66,7 +66,7 @@ def _columns_of_rollouts(columns: Mapping[str, pa.Schema]) -> dict[str, pa.Schem
     """Return the columns that the rows of rollouts are made from, and the trace id."""
     return {
         table: pa.schema([one for one in columns[table] if one.name in {"trace_id", *names}])
-        for table, names in rollout_rows.READ.items()
+        for table, names in rollout_rows.READ_COLUMNS.items()
     }
 
 
@@ -106,7 +106,7 @@ class Writing:
                 store.execute(f"DELETE FROM rollout_tasks WHERE rollout_id IN {rollouts}")
             store.insert(table, some)
             self.new.add(table, some)
-            least_time(table, some, self.new.least)
+            note_earliest(table, some, self.new.earliest)
             size += some.nbytes
             if size > BYTES_PER_COMMIT:
                 self._note_derived(store)
@@ -119,7 +119,7 @@ class Writing:
         return True
 
     def _note_derived(self, store: Store) -> None:
-        """Note where the rows are: their least times are those of the rows inserted so far."""
+        """Note the earliest times of the rows that were inserted so far."""
         unchanged = self.batch.unchanged if self.batch else ()
         changes = self.batch.changes if self.batch else ()
-        recent_traces(store).derived(self.replaced, unchanged, self.new.least, changes)
+        recent_traces(store).derived(self.replaced, unchanged, self.new.earliest, changes)

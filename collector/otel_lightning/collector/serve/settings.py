@@ -1,12 +1,9 @@
 """Settings of `lightning-ingest serve`: addresses, access and limits, checked before the start."""
 
-import errno
-import os
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, TypeVar
 
 from otel_lightning.collector.alarms import REFUSE_AFTER_SECONDS
 from otel_lightning.collector.load.attribute_limits import Limits
@@ -14,6 +11,7 @@ from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.receive.accept import MAX_BODY_BYTES
 from otel_lightning.collector.receive.access import is_loopback
 from otel_lightning.collector.receive.tls import Tls
+from otel_lightning.collector.serve.address import Address
 from otel_lightning.collector.store import MEMORY_BYTES
 from otel_lightning.collector.store.clients.reader_limits import NO_READER_LIMITS, ReaderLimits
 from otel_lightning.collector.terminal.quantities import parse_age, parse_size
@@ -21,81 +19,6 @@ from otel_lightning.collector.terminal.quantities import parse_age, parse_size
 MIB = 1024 * 1024
 T = TypeVar("T")
 NONE = "none"
-FD = "fd://"
-TCP = {(family, socket.SOCK_STREAM) for family in (socket.AF_INET, socket.AF_INET6)}
-LAST_PORT = 65_535
-
-
-class Address(NamedTuple):
-    """Address to listen on; port 0 means any free port."""
-
-    host: str
-    port: int
-    inherited: int | None = None
-    """File descriptor of a bound socket that this process has inherited, instead of a new one."""
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `HOST:PORT`, or `fd://NUMBER` for a socket that this process has inherited.
-
-        Raises:
-            ValueError: If the text does not have that form, or the file descriptor is no socket.
-        """
-        if text.startswith(FD):
-            return cls._of_inherited(text)
-        host, _, port = text.rpartition(":")
-        if not host or not port.isdecimal():
-            raise ValueError(f"'{text}' is not HOST:PORT. Example: 127.0.0.1:4318")
-        if int(port) > LAST_PORT:
-            raise ValueError(f"'{text}' has no port from 0 to {LAST_PORT}. Example: 127.0.0.1:4318")
-        # An IPv6 address stands in brackets: `[::1]:4318`.
-        return cls(host.strip("[]"), int(port))
-
-    @classmethod
-    def _of_inherited(cls, text: str) -> Self:
-        number = text.removeprefix(FD)
-        if not number.isdecimal():
-            raise ValueError(f"'{text}' is not fd://NUMBER. Example: fd://3")
-        try:
-            # A copy, so that closing it leaves the inherited one open.
-            with socket.socket(fileno=os.dup(int(number))) as taken:
-                kind, place = (taken.family, taken.type), taken.getsockname()
-        except (OSError, ValueError) as error:
-            raise ValueError(f"'{text}' is no TCP socket that was inherited: {error}") from error
-        if kind not in TCP:
-            raise ValueError(f"'{text}' is no TCP socket that was inherited, but of another kind.")
-        return cls(place[0], place[1], int(number))
-
-    def bind(self) -> socket.socket:
-        """Bind a socket to the address without listening; port 0 becomes a free port.
-
-        The socket reserves the address until a server listens there.
-
-        Raises:
-            OSError: If it is in use or not an address of this machine; the message says which.
-        """
-        if self.inherited is not None:
-            return socket.socket(fileno=self.inherited)
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        taken = socket.socket(family, socket.SOCK_STREAM)
-        # Otherwise a restart would fail while connections of the process before are in TIME_WAIT.
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            # Without this a bind to [::] would take the IPv4 port too.
-            taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        try:
-            taken.bind((self.host, self.port))
-        except OSError as error:
-            taken.close()
-            raise OSError(error.errno, _why(self, error)) from error
-        return taken
-
-    def of(self, taken: socket.socket) -> Self:
-        """Return this address with the port of a bound socket."""
-        return self._replace(port=taken.getsockname()[1])
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -225,12 +148,3 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
     if cert or key or client_ca:
         raise ValueError("TLS needs a certificate and its key: give --tls-cert and --tls-key.")
     return None
-
-
-def _why(address: Address, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"{address} is in use. Stop what listens there, or choose another address with "
-            f"--grpc and --http."
-        )
-    return f"{address} cannot be bound: {error.strerror}. Choose another with --grpc and --http."

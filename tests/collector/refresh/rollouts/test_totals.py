@@ -9,7 +9,7 @@ import pytest
 from support.examples import first_quick
 from support.first_views import differences
 
-from otel_lightning.collector.refresh.rollouts.rollout_rows import insert_stored
+from otel_lightning.collector.refresh.rollouts.rollout_rows import recompute
 from otel_lightning.collector.store import open_store
 
 ROLLOUTS = [f"rollout {number}" for number in range(30)]
@@ -63,6 +63,6 @@ def test_rows_made_from_stored_calls_equal_the_former_views(seed: int, tmp_path:
                 name: pa.array([row[name] for row in rows], TYPES.get(name)) for name in rows[0]
             }
             store.insert(table, pa.table(columns))
-        insert_stored(store, "llm_calls")
+        recompute(store, "llm_calls")
         assert store.count("rollouts") == len(ROLLOUTS)
         assert differences(store) == []

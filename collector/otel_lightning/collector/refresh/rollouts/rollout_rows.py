@@ -25,25 +25,25 @@ from otel_lightning.collector.refresh.rollouts.totals import (
     Totals,
     totals,
 )
-from otel_lightning.collector.refresh.time_ranges.recent_traces import Least, least_time
+from otel_lightning.collector.refresh.time_ranges.recent_traces import EarliestTimes, note_earliest
 from otel_lightning.collector.store import Store, statement
 
 TABLE = "rollout_rows"
-TOTALLED = {
+TOTALED_COLUMNS = {
     "llm_calls": Calls._fields,
     "tool_calls": Tools._fields,
     "agent_runs": Agents._fields,
 }
 """The columns of derived tables that are added up."""
-READ = {
-    **TOTALLED,
+READ_COLUMNS = {
+    **TOTALED_COLUMNS,
     "llm_calls": (*Calls._fields, "response_id"),
     "reward_events": ("rollout_id", "reward_id", "response_id"),
     "arms": ("rollout_id",),
     "rollout_tasks": ("rollout_id",),
 }
 """The columns of derived tables that the rows are made from."""
-TOUCHING = ("llm_calls", "reward_events", "arms", "rollout_tasks")
+TOUCHING_TABLES = ("llm_calls", "reward_events", "arms", "rollout_tasks")
 """The tables whose new rows change the row of the rollout that they name."""
 ROLLOUTS_AT_ONCE = 20_000
 """Number of rollouts whose rows are made together from stored calls: this bounds memory."""
@@ -62,16 +62,16 @@ class NewRows:
     def __init__(self) -> None:
         """Begin without rows."""
         self._parts: dict[str, list[pa.Table]] = defaultdict(list)
-        self.least: Least = {}
+        self.earliest: EarliestTimes = {}
         """The smallest times of the new rows, for `RecentTraces`."""
 
     def add(self, table: str, rows: pa.Table) -> None:
         """Keep the columns that are needed of some rows of a derived table."""
-        if table in READ:
-            self._parts[table].append(rows.select(READ[table]))
+        if table in READ_COLUMNS:
+            self._parts[table].append(rows.select(READ_COLUMNS[table]))
         if table == "llm_calls":
             # A rollout's row begins with the first of its calls, which are all among these.
-            least_time(TABLE, rows, self.least)
+            note_earliest(TABLE, rows, self.earliest)
 
     def keep_rollouts(self, store: Store) -> None:
         """Bring the rows of rollouts up to date.
@@ -81,13 +81,13 @@ class NewRows:
                 traces and inserted everything that was added here.
         """
         kinds = stored_kinds(store)
-        touched = {one for table in TOUCHING for one in self._values(table, "rollout_id")}
+        touched = {one for table in TOUCHING_TABLES for one in self._values(table, "rollout_id")}
         if rewards := self._to_place(store, kinds):
             touched |= _place(store, rewards)
             kinds.add("placed")
         labels = look_up_labels(store, touched, kinds)
         # Only rollouts with new calls get a new row. The others keep theirs, with new labels.
-        made = _insert(store, {table: self._parts[table] for table in TOTALLED}, labels)
+        made = _insert(store, {table: self._parts[table] for table in TOTALED_COLUMNS}, labels)
         if others := touched - made:
             _update(store, {one: labels.get(one, NO_LABELS) for one in others})
 
@@ -113,7 +113,7 @@ class NewRows:
         return values
 
 
-def insert_stored(store: Store, rollouts: str) -> None:
+def recompute(store: Store, rollouts: str) -> None:
     """Make the rows of some rollouts again from the stored calls.
 
     Args:
@@ -127,7 +127,7 @@ def insert_stored(store: Store, rollouts: str) -> None:
         some = pa.table({"rollout_id": ids.slice(first, ROLLOUTS_AT_ONCE)})
         rows = {
             table: [store.pick(some, _of_rollouts(table, columns))]
-            for table, columns in TOTALLED.items()
+            for table, columns in TOTALED_COLUMNS.items()
         }
         _insert(store, rows, look_up_labels(store, some["rollout_id"].to_pylist(), kinds))
 
@@ -159,10 +159,12 @@ def _insert(
 
     Args:
         store: A direct store.
-        rows: The rows of each of `TOTALLED`.
+        rows: The rows of each of `TOTALED_COLUMNS`.
         labels: The labels of these rollouts; those without any may be missing.
     """
-    calls, tools, agents = (_columns(rows[table], named) for table, named in TOTALLED.items())
+    calls, tools, agents = (
+        _columns(rows[table], named) for table, named in TOTALED_COLUMNS.items()
+    )
     made = totals(Calls(*calls), Tools(*tools), Agents(*agents))
     if made:
         joined = [

@@ -40,8 +40,8 @@ TIMES = {
 }
 """The column of each derived table that bounds a search; None if the table has no times."""
 
-Least = dict[str, int | None]
-"""The smallest time of rows by table, in Unix nanoseconds; None if a row has no time. A table
+EarliestTimes = dict[str, int | None]
+"""The earliest time of rows by table, in Unix nanoseconds; None if a row has no time. A table
 without rows is missing."""
 
 
@@ -50,7 +50,7 @@ class TimeBounds(NamedTuple):
 
     received_ns: int
     """No span or log record of the trace was received before this."""
-    derived: Least
+    derived: EarliestTimes
     """The smallest times of the derived rows; shared by the traces of one batch."""
     keys_ns: int | None = None
     """No key of the trace was written before this; None if it has none."""
@@ -100,7 +100,7 @@ class RecentTraces:
         self,
         trace_ids: Iterable[str],
         unchanged: Iterable[str],
-        least: Least,
+        earliest: EarliestTimes,
         in_part: Iterable[str] = (),
     ) -> None:
         """Note that the derived rows of traces were replaced.
@@ -108,7 +108,7 @@ class RecentTraces:
         Args:
             trace_ids: Traces whose former rows were all deleted.
             unchanged: Traces of the same batch whose rows stayed, except for those of rollouts.
-            least: The smallest time of the new rows of the batch, by table.
+            earliest: The earliest times of the new rows of the batch.
             in_part: Traces of which some rows were replaced.
         """
         traces, some, noted = list(trace_ids), list(in_part), self._replaced
@@ -117,10 +117,10 @@ class RecentTraces:
         for trace_id in traces:
             # Last, so forgotten last. Of an unknown trace only the bounds of these rows are known.
             former = self._bounds.pop(trace_id, UNKNOWN)
-            self._bounds[trace_id] = former._replace(derived=least, late_ns=None)
+            self._bounds[trace_id] = former._replace(derived=earliest, late_ns=None)
         for trace_id in (*unchanged, *some):
             if known := self._bounds.get(trace_id):
-                derived = _merged(known.derived, least)
+                derived = _merged(known.derived, earliest)
                 self._bounds[trace_id] = known._replace(derived=derived, late_ns=None)
         self._shorten()
 
@@ -167,10 +167,10 @@ class RecentTraces:
         bounds = self._all(trace_ids)
         if bounds is None:
             return dict.fromkeys(TIMES, EVERYWHERE)
-        least: Least = {}
+        earliest: EarliestTimes = {}
         for one in {id(one.derived): one.derived for one in bounds}.values():
-            least = _merged(least, one)
-        return {table: _rows_since(table, least) for table in TIMES}
+            earliest = _merged(earliest, one)
+        return {table: _rows_since(table, earliest) for table in TIMES}
 
     def clear(self) -> None:
         """Forget all traces and keys: whole tables are searched again."""
@@ -192,18 +192,18 @@ def recent_traces(store: Store) -> RecentTraces:
     return store.cache(RecentTraces)
 
 
-def least_time(table: str, rows: pa.Table, least: Least) -> None:
-    """Lower the smallest time of a table to that of some new rows."""
+def note_earliest(table: str, rows: pa.Table, earliest: EarliestTimes) -> None:
+    """Note the earliest time of some new rows of a table."""
     if table not in TIMES or not len(rows):
         return
     column = TIMES[table]
     time_ns = None
     if column is not None and not rows[column].null_count:
         time_ns = int(pc.min(rows[column].cast(pa.timestamp("ns")).cast(pa.int64())).as_py())
-    least[table] = time_ns if table not in least else _lower(least[table], time_ns)
+    earliest[table] = time_ns if table not in earliest else _lower(earliest[table], time_ns)
 
 
-def _merged(one: Least, other: Least) -> Least:
+def _merged(one: EarliestTimes, other: EarliestTimes) -> EarliestTimes:
     merged = dict(one)
     for table, time_ns in other.items():
         merged[table] = _lower(merged[table], time_ns) if table in merged else time_ns
@@ -214,11 +214,11 @@ def _lower(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else min(one, other)
 
 
-def _rows_since(table: str, least: Least) -> Sql:
-    if table not in least:
+def _rows_since(table: str, earliest: EarliestTimes) -> Sql:
+    if table not in earliest:
         return NOWHERE
     column = TIMES[table]
-    return EVERYWHERE if column is None else _since(column, least[table])
+    return EVERYWHERE if column is None else _since(column, earliest[table])
 
 
 def _since(column: str, time_ns: int | None) -> Sql:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_lightning.collector.serve.settings import Address, Settings
+from otel_lightning.collector.serve.address import Address
+from otel_lightning.collector.serve.settings import Settings
 
 
 def test_inherited_socket_is_used_as_it_is() -> None:
