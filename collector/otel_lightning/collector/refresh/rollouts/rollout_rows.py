@@ -45,6 +45,7 @@ READ_COLUMNS = {
 """The columns of derived tables that the rows are made from."""
 TOUCHING_TABLES = ("llm_calls", "reward_events", "arms", "rollout_tasks")
 """The tables whose new rows change the row of the rollout that they name."""
+INSERTED_COLUMNS = (*Totals._fields, "task_id", "arms", "final_reward", "outcome")
 ROLLOUTS_AT_ONCE = 20_000
 """Number of rollouts whose rows are made together from stored calls: this bounds memory."""
 TYPES = {
@@ -63,7 +64,7 @@ class NewRows:
         """Begin without rows."""
         self._parts: dict[str, list[pa.Table]] = defaultdict(list)
         self.earliest: EarliestTimes = {}
-        """The smallest times of the new rows, for `RecentTraces`."""
+        """The earliest times of the new rows, for `RecentTraces`."""
 
     def add(self, table: str, rows: pa.Table) -> None:
         """Keep the columns that are needed of some rows of a derived table."""
@@ -168,11 +169,16 @@ def _insert(
     made = totals(Calls(*calls), Tools(*tools), Agents(*agents))
     if made:
         joined = [
-            (*one, *(known := labels.get(one.rollout_id, NO_LABELS))[:3], known.outcome(one))
-            for one in sorted(made, key=_start)
+            _row(one, labels.get(one.rollout_id, NO_LABELS)) for one in sorted(made, key=_start)
         ]
-        store.insert(TABLE, _table(joined, (*Totals._fields, *Labels._fields[:3], "outcome")))
+        store.insert(TABLE, _table(joined, INSERTED_COLUMNS))
     return {one.rollout_id for one in made}
+
+
+def _row(computed: Totals, labels: Labels) -> tuple[Any, ...]:
+    """Return the row of a rollout, in the order of `INSERTED_COLUMNS`."""
+    outcome = labels.outcome(computed)
+    return (*computed, labels.task_id, labels.arms, labels.final_reward, outcome)
 
 
 def _start(one: Totals) -> int:

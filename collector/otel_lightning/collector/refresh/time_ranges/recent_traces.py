@@ -3,7 +3,7 @@
 A trace id is random, so a search for it reads the ids of a whole table, and costs more the larger
 the store is. Times are not: DuckDB skips blocks of rows that are all older than a condition asks
 for. So this process remembers, for the traces that came or were derived last, since when their
-spans were received, and the smallest time among the rows that were derived from them. Reading or
+spans were received, and the earliest time among the rows that were derived from them. Reading or
 deleting their rows then costs the same in a store of any size. For any other trace whole tables are
 searched.
 
@@ -51,7 +51,7 @@ class TimeBounds(NamedTuple):
     received_ns: int
     """No span or log record of the trace was received before this."""
     derived: EarliestTimes
-    """The smallest times of the derived rows; shared by the traces of one batch."""
+    """The earliest times of the derived rows; shared by the traces of one batch."""
     keys_ns: int | None = None
     """No key of the trace was written before this; None if it has none."""
     late_ns: int | None = None
