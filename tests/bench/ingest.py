@@ -118,7 +118,7 @@ def row(work: Work, seen: Measured, floor: float) -> str:
 def decode_floor() -> float:
     """CPU milliseconds that decoding 1,000 spans takes, without anything around it."""
     # Not at the top: `beside_once.py` measures an older version too, which keeps it elsewhere.
-    from otel_lightning.collector.load.decode import decode
+    from otel_lightning.collector.load.decoding.decode import decode
 
     source = requests(agent_request, seed=1)
     bodies = [next(source) for _ in range(48)]

@@ -17,7 +17,7 @@ from support.otlp_client import JSON, column, send
 from support.requests_by_hand import trace_request
 from support.running import Ingester, eventually
 
-from otel_lightning.collector.load.decode import decode
+from otel_lightning.collector.load.decoding.decode import decode
 from otel_lightning.collector.otlp.repair import repair
 
 

@@ -23,7 +23,7 @@ from support.running import Ingester, eventually
 from support.sending import column, post
 
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.load.decode import decode
+from otel_lightning.collector.load.decoding.decode import decode
 from otel_lightning.collector.otlp.json_encoding import parse_json
 from otel_lightning.collector.store import Store, open_store
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from otel_lightning.collector.files.atomic import PRIVATE, make_private, sync
-from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
-from otel_lightning.collector.load.decode import decode
+from otel_lightning.collector.load.decoding.attribute_limits import NO_LIMITS, Limits
+from otel_lightning.collector.load.decoding.decode import decode
 from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.otlp.signals import Signal
 from otel_lightning.collector.refresh.time_ranges.recent_traces import recent_traces

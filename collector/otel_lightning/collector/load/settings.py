@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
+from otel_lightning.collector.load.decoding.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
 
 MAX_LAG_SECONDS = 30.0

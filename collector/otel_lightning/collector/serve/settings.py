@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from otel_lightning.collector.alarms import REFUSE_AFTER_SECONDS
-from otel_lightning.collector.load.attribute_limits import Limits
+from otel_lightning.collector.load.decoding.attribute_limits import Limits
 from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.receive.accept import MAX_BODY_BYTES
 from otel_lightning.collector.receive.access import is_loopback

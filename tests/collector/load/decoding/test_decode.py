@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from support.captures import says
 from support.examples import examples
 
-from otel_lightning.collector.load.decode import decode
+from otel_lightning.collector.load.decoding.decode import decode
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 scalars = st.one_of(

@@ -13,8 +13,8 @@ from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
 from support.running import Ingester, eventually
 
-from otel_lightning.collector.load.attribute_limits import Limits
-from otel_lightning.collector.load.decode import decode
+from otel_lightning.collector.load.decoding.attribute_limits import Limits
+from otel_lightning.collector.load.decoding.decode import decode
 
 RECORDS = st.lists(
     st.dictionaries(st.sampled_from("abcdef"), st.text("xyz\u00e9\U0001f600", max_size=6)),

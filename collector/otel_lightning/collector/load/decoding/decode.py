@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValueList
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from otel_lightning.collector.load.attribute_limits import (
+from otel_lightning.collector.load.decoding.attribute_limits import (
     NO_LIMITS,
     Limits,
     Pairs,
