@@ -4,18 +4,15 @@ Attribute values become text: a string stays unchanged, bytes become base64, an 
 NULL, and every other value becomes JSON. If a span has a key twice, the last value is used.
 """
 
-import base64
 import hashlib
-import json
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValueList
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_lightning.collector.load.decoding.attribute_limits import (
@@ -25,6 +22,20 @@ from otel_lightning.collector.load.decoding.attribute_limits import (
     limited,
     shortened,
 )
+from otel_lightning.collector.load.decoding.columns import (
+    as_text,
+    enum_names,
+    from_numpy,
+    hex_ids,
+    is_id,
+    member,
+    offsets,
+    or_null,
+    receipt_times,
+    severities,
+    times,
+)
+from otel_lightning.collector.load.decoding.values import as_json, text_of, value_texts
 from otel_lightning.collector.otlp.fields import columns
 from otel_lightning.collector.otlp.signals import Signal
 from otel_lightning.collector.store import attribute_columns
@@ -32,9 +43,6 @@ from otel_lightning.instrumentation.attributes import FEEDBACK_ID, REJECTED_RECO
 
 KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 STATUS_CODES = ("UNSET", "OK", "ERROR")
-SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
-# The two hex digits of each byte.
-HEX = np.array([f"{byte:02x}".encode() for byte in range(256)], dtype="S2")
 
 
 class Decoded(NamedTuple):
@@ -101,7 +109,7 @@ def _flatten(batch: pa.RecordBatch) -> Records:
 
 def _spans(records: Records, received_ns: Sequence[int], limits: Limits) -> Decoded:
     valid = pc.and_(
-        _is_id(records.records.field("trace_id"), 16), _is_id(records.records.field("span_id"), 8)
+        is_id(records.records.field("trace_id"), 16), is_id(records.records.field("span_id"), 8)
     )
     rejected = _rejections(records.records.filter(pc.invert(valid)))
     if rejected:
@@ -109,29 +117,29 @@ def _spans(records: Records, received_ns: Sequence[int], limits: Limits) -> Deco
     span, resource, service = records.records, *_resources(records.resource)
     status, (attributes, dropped) = span.field("status"), _attributes(span, limits)
     rows = {
-        "trace_id": _hex(span.field("trace_id"), 16),
-        "span_id": _hex(span.field("span_id"), 8),
-        "parent_span_id": _hex(span.field("parent_span_id"), 8),
-        "name": _text(span.field("name")),
-        "kind": _named(span.field("kind"), KINDS),
-        "start_time": _time(span.field("start_time")),
-        "end_time": _time(span.field("end_time")),
-        "status_code": _named(_member(status, "code"), STATUS_CODES),
-        "status_message": _or_null(_text(_member(status, "message"))),
+        "trace_id": hex_ids(span.field("trace_id"), 16),
+        "span_id": hex_ids(span.field("span_id"), 8),
+        "parent_span_id": hex_ids(span.field("parent_span_id"), 8),
+        "name": as_text(span.field("name")),
+        "kind": enum_names(span.field("kind"), KINDS),
+        "start_time": times(span.field("start_time")),
+        "end_time": times(span.field("end_time")),
+        "status_code": enum_names(member(status, "code"), STATUS_CODES),
+        "status_message": or_null(as_text(member(status, "message"))),
         "service_name": service,
-        "scope_name": _or_null(_text(_member(records.scope, "name"))),
-        "scope_version": _or_null(_text(_member(records.scope, "version"))),
+        "scope_name": or_null(as_text(member(records.scope, "name"))),
+        "scope_version": or_null(as_text(member(records.scope, "version"))),
         "resource_json": resource,
         "attributes": attributes,
         **attribute_columns.columns(attributes),
         "events": _events(span.field("events"), limits),
         "links": _links(span.field("links"), limits),
-        "trace_state": _or_null(_text(span.field("trace_state"))),
+        "trace_state": or_null(as_text(span.field("trace_state"))),
         "flags": span.field("flags"),
         "dropped_attributes_count": pc.add(span.field("dropped_attributes_count"), dropped),
         "dropped_events_count": span.field("dropped_events_count"),
         "dropped_links_count": span.field("dropped_links_count"),
-        "received_at": _received(records.request, received_ns),
+        "received_at": receipt_times(records.request, received_ns),
     }
     return Decoded(pa.table(rows), rejected)
 
@@ -140,31 +148,31 @@ def _logs(bodies: Sequence[bytes], received_ns: Sequence[int], limits: Limits) -
     records = _flatten(columns("Logs", bodies))
     ids = _log_ids(_flatten(columns("Bytes", bodies)))
     readable = pc.not_equal(records.records.field("event_name"), REJECTED_RECORD.encode())
-    rejected = _values(records.records.filter(pc.invert(readable)).field("body")).to_pylist()
+    rejected = value_texts(records.records.filter(pc.invert(readable)).field("body")).to_pylist()
     if rejected:
         ids, records = ids.filter(readable), Records(*(one.filter(readable) for one in records))
     log, resource, service = records.records, *_resources(records.resource)
     attributes, _ = _attributes(log, limits)
-    name = _or_null(_text(log.field("event_name")))
+    name = or_null(as_text(log.field("event_name")))
     attribute = pc.map_lookup(attributes, "event.name", "last")  # older SDKs write the name here
-    trace = _hex(log.field("trace_id"), 16)
+    trace = hex_ids(log.field("trace_id"), 16)
     own = pc.map_lookup(attributes, FEEDBACK_ID, "last")
     rows = {
         "log_id": _feedback_ids(ids, own, trace, log.field("observed_time")),
-        "time": _time(log.field("time")),
-        "observed_time": _time(log.field("observed_time")),
+        "time": times(log.field("time")),
+        "observed_time": times(log.field("observed_time")),
         "trace_id": trace,
-        "span_id": _hex(log.field("span_id"), 8),
+        "span_id": hex_ids(log.field("span_id"), 8),
         "event_name": pc.coalesce(name, attribute),
         "severity": pc.coalesce(
-            _or_null(_text(log.field("severity_text"))), _severity(log.field("severity_number"))
+            or_null(as_text(log.field("severity_text"))), severities(log.field("severity_number"))
         ),
-        "body": shortened(_values(log.field("body")), limits),
+        "body": shortened(value_texts(log.field("body")), limits),
         "attributes": attributes,
         "resource_json": resource,
         "service_name": service,
-        "scope_name": _or_null(_text(_member(records.scope, "name"))),
-        "received_at": _received(records.request, received_ns),
+        "scope_name": or_null(as_text(member(records.scope, "name"))),
+        "received_at": receipt_times(records.request, received_ns),
     }
     return Decoded(pa.table(rows), [f"log record {reason}" for reason in rejected])
 
@@ -219,70 +227,11 @@ def _rejections(spans: pa.StructArray) -> list[str]:
     ]
 
 
-def _is_id(ids: pa.Array, size: int) -> pa.Array:
-    zero = pa.scalar(bytes(size), ids.type)
-    return pc.and_(pc.equal(pc.binary_length(ids), size), pc.not_equal(ids, zero))
-
-
-def _hex(ids: pa.Array, size: int) -> pa.Array:
-    """Convert ids to lower-case hex, shape [N]; an invalid id becomes NULL."""
-    valid = _is_id(ids, size)
-    # All ids are converted by one table lookup of their bytes, not by one Python call for each.
-    raw = b"".join(ids.filter(valid).to_pylist())
-    text = HEX[np.frombuffer(raw, np.uint8)].tobytes()
-    offsets = np.arange(0, len(text) + 1, 2 * size, dtype=np.int32)
-    known = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
-    # The place of each valid id among the valid ones: their running number, from 0.
-    position = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
-    return known.take(pc.if_else(valid, position, pa.scalar(None, pa.int64())))
-
-
-def _time(nanoseconds: pa.Array) -> pa.Array:
-    """Convert Unix nanoseconds to timestamps; 0 and values above 63 bits become NULL (unknown)."""
-    known = pc.if_else(pc.greater(nanoseconds, 0), nanoseconds, pa.scalar(None, pa.int64()))
-    return known.cast(pa.timestamp("ns"))
-
-
-def _received(request: pa.Array, received_ns: Sequence[int]) -> pa.Array:
-    return pa.array(received_ns, pa.int64()).take(request).cast(pa.timestamp("ns"))
-
-
-def _named(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
-    unique = pc.fill_null(numbers, 0).dictionary_encode()
-    texts = [names[n] if 0 <= n < len(names) else str(n) for n in unique.dictionary.to_pylist()]
-    return pa.array(texts, pa.string()).take(unique.indices)
-
-
-def _severity(numbers: pa.Array) -> pa.Array:
-    """Name severity numbers: each level has four, from TRACE (1 to 4) to FATAL (21 to 24)."""
-    names = [SEVERITIES[(n - 1) // 4] if 1 <= n <= 24 else None for n in numbers.to_pylist()]  # noqa: PLR2004
-    return pa.array(names, pa.string())
-
-
-def _member(struct: pa.StructArray, name: str) -> pa.Array:
-    """Return a field of a message; NULL where the message is absent."""
-    return pc.struct_field(struct, name)
-
-
-def _or_null(texts: pa.Array) -> pa.Array:
-    """Replace '' by NULL: protobuf does not distinguish an empty text from a missing one."""
-    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
-
-
-def _text(raw: pa.Array) -> pa.Array:
-    """Convert bytes to text; invalid UTF-8 becomes replacement characters, as in OTLP's SDKs."""
-    try:
-        return raw.cast(pa.string())
-    except pa.ArrowInvalid:
-        texts = (None if b is None else b.decode(errors="replace") for b in raw.to_pylist())
-        return pa.array(texts, pa.string())
-
-
 def _resources(serialised: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Decode each distinct resource once; return its attributes as JSON, and `service.name`."""
     unique = serialised.dictionary_encode()
     each = [_resource(raw) for raw in unique.dictionary.to_pylist()]
-    written = pa.array([_json(attributes) for attributes in each], pa.string())
+    written = pa.array([as_json(attributes) for attributes in each], pa.string())
     services = pa.array([attributes.get("service.name") for attributes in each], pa.string())
     of_each = pa.DictionaryArray.from_arrays(unique.indices, written)
     return of_each, services.take(unique.indices)
@@ -296,7 +245,7 @@ def _attributes(carrier: pa.StructArray, limits: Limits) -> tuple[pa.Array, pa.A
     """Return attributes as maps, and the number of dropped attributes of each record."""
     lists = carrier.field("attributes")
     pairs = lists.flatten()
-    keys, values = _text(pairs.field("key")), _values(pairs.field("value"))
+    keys, values = as_text(pairs.field("key")), value_texts(pairs.field("value"))
     sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     keep = _last_of_each(keys, sizes)
     if keep is not None:
@@ -307,8 +256,8 @@ def _attributes(carrier: pa.StructArray, limits: Limits) -> tuple[pa.Array, pa.A
         dropped = np.zeros(len(sizes), np.int64)
     else:
         (keys, values, sizes), dropped = limited(Pairs(keys, values, sizes), limits)
-    maps = pa.MapArray.from_arrays(_offsets(sizes), keys, values)
-    return maps, _arrow(dropped.astype(np.uint32), pa.uint32())
+    maps = pa.MapArray.from_arrays(offsets(sizes), keys, values)
+    return maps, from_numpy(dropped.astype(np.uint32), pa.uint32())
 
 
 def _last_of_each(keys: pa.Array, sizes: np.ndarray) -> np.ndarray | None:
@@ -322,23 +271,11 @@ def _last_of_each(keys: pa.Array, sizes: np.ndarray) -> np.ndarray | None:
     return None if len(distinct) == len(pair) else np.sort(len(pair) - 1 - from_end)
 
 
-def _offsets(sizes: np.ndarray) -> pa.Array:
-    return _arrow(np.concatenate(([0], np.cumsum(sizes))).astype(np.int32), pa.int32())
-
-
-def _arrow(numbers: np.ndarray, kind: pa.DataType) -> pa.Array:
-    """Return numbers of this type as an Arrow array.
-
-    `pa.array` would import `numpy.ma`, to ask whether they are masked: 0.02 CPU-seconds.
-    """
-    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
-
-
 def _events(lists: pa.ListArray, limits: Limits) -> pa.Array:
     event = lists.flatten()
     fields = {
-        "time": _time(event.field("time")),
-        "name": _text(event.field("name")),
+        "time": times(event.field("time")),
+        "name": as_text(event.field("name")),
         "attributes": _attributes(event, limits)[0],
     }
     return _list_of(lists, fields)
@@ -347,8 +284,8 @@ def _events(lists: pa.ListArray, limits: Limits) -> pa.Array:
 def _links(lists: pa.ListArray, limits: Limits) -> pa.Array:
     link = lists.flatten()
     fields = {
-        "trace_id": _hex(link.field("trace_id"), 16),
-        "span_id": _hex(link.field("span_id"), 8),
+        "trace_id": hex_ids(link.field("trace_id"), 16),
+        "span_id": hex_ids(link.field("span_id"), 8),
         "attributes": _attributes(link, limits)[0],
     }
     return _list_of(lists, fields)
@@ -357,61 +294,4 @@ def _links(lists: pa.ListArray, limits: Limits) -> pa.Array:
 def _list_of(lists: pa.ListArray, fields: dict[str, pa.Array]) -> pa.Array:
     sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     structs = pa.StructArray.from_arrays(list(fields.values()), list(fields))
-    return pa.ListArray.from_arrays(_offsets(sizes), structs)
-
-
-def _values(values: pa.StructArray) -> pa.Array:
-    """Convert AnyValues to text: common types by column, the types in `RARE` value by value."""
-    kinds = {name: _member(values, name) for name in ("int_value", "bool_value", *RARE)}
-    others = [
-        _each_once(column, RARE[name]) if name in RARE else column.cast(pa.string())
-        for name, column in kinds.items()
-        if column.null_count < len(column)
-    ]
-    texts = _text(_member(values, "string_value"))
-    if not others:
-        return texts
-    # if_else knows the size of its result before it copies. coalesce grows its buffer by doubling
-    # and touches four times the memory, so it joins only the values that are not strings.
-    other = pc.coalesce(*others) if len(others) > 1 else others[0]
-    return pc.if_else(pc.is_valid(texts), texts, other)
-
-
-def _each_once(column: pa.Array, write: Callable[[Any], str | None]) -> pa.Array:
-    """Convert each distinct value once: finish reasons and temperatures are often repeated."""
-    distinct = column.dictionary_encode()
-    texts = [write(value) for value in distinct.dictionary.to_pylist()]
-    return pa.array(texts, pa.string()).take(distinct.indices)
-
-
-def text_of(value: AnyValue) -> str | None:
-    """Convert one OTLP value to the stored text: a string is unchanged, others become JSON."""
-    plain = _plain(value)
-    if plain is None or isinstance(plain, str):
-        return plain
-    return _json(plain)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _plain(value: AnyValue) -> Any:
-    kind = value.WhichOneof("value")
-    if kind is None:
-        return None
-    if kind == "array_value":
-        return [_plain(item) for item in value.array_value.values]
-    if kind == "kvlist_value":
-        return {item.key: _plain(item.value) for item in value.kvlist_value.values}
-    if kind == "bytes_value":
-        return base64.b64encode(value.bytes_value).decode()
-    return getattr(value, kind)
-
-
-RARE: dict[str, Callable[[Any], str | None]] = {
-    "double_value": json.dumps,
-    "array_value": lambda raw: text_of(AnyValue(array_value=ArrayValue.FromString(raw))),
-    "kvlist_value": lambda raw: text_of(AnyValue(kvlist_value=KeyValueList.FromString(raw))),
-    "bytes_value": lambda raw: base64.b64encode(raw).decode(),
-}
+    return pa.ListArray.from_arrays(offsets(sizes), structs)
