@@ -24,7 +24,7 @@ from otel_lightning.collector.load.checkpoints import Checkpoints
 from otel_lightning.collector.load.flow_control.lag import Lag
 from otel_lightning.collector.load.flow_control.scheduling import BatchSize, TimeShare
 from otel_lightning.collector.load.recovered_requests import RecoveredRequests
-from otel_lightning.collector.load.retention import forget, newest_received
+from otel_lightning.collector.load.retention import Retention, newest_received
 from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.load.store_file import StoreFile
 from otel_lightning.collector.load.trusted_clock import TrustedClock
@@ -48,7 +48,6 @@ RESTART = (
     "lightning-ingest has to be started again: once the disk takes writes it ends with exit code 1,"
     " for its supervisor; what was acknowledged is on the spool"
 )
-FORGET_SECONDS = 300.0  # between two runs of retention
 REASON_LENGTH = 300  # characters of an error that an alarm repeats
 PROMPT_SECONDS = 2.0  # of lag; above it deriving starts at once, without waiting for more spans
 MOST_RETRIES = 25  # of the same traces; batches that give way to each other need a few
@@ -85,9 +84,8 @@ class Loader(threading.Thread):
         self._derive_at = 0.0  # earliest time of the next deriving while it keeps up
         self._postponed = False  # whether deriving has to run soon even if no request arrives
         self._derives_again = False  # whether the last step derived something, or nothing was left
-        self._retained_at = -FORGET_SECONDS  # time of the last run of retention
-        self._clock = TrustedClock(spool.folder, newest_received(store))
-        self._retains = True
+        clock = TrustedClock(spool.folder, newest_received(store))
+        self.retention = Retention(store, settings, clock)
         self._queued: queue.SimpleQueue[QueuedWork[Any]] = queue.SimpleQueue()
         self._time_share = TimeShare()
         self._batch_size = BatchSize(settings.spans_at_once)
@@ -191,15 +189,6 @@ class Loader(threading.Thread):
                 self._spool.forget(start)
             for file in opened:  # deleted by now
                 overwrite(file.fileno())
-
-    @contextmanager
-    def keeping_traces(self) -> Iterator[None]:
-        """Delete nothing by retention for the block."""
-        self._retains = False
-        try:
-            yield
-        finally:
-            self._retains = True
 
     def derive_all(self, *, with_quarantined: bool = False) -> None:
         """Derive all that is stale. Call it in the loader's thread only, as `empty_spool`.
@@ -358,13 +347,10 @@ class Loader(threading.Thread):
         return True
 
     def _retain(self) -> None:
-        """Delete the traces that retention no longer keeps, every `FORGET_SECONDS` at most."""
-        if self._retains and time.monotonic() - self._retained_at >= FORGET_SECONDS:
-            self._retained_at = time.monotonic()
-            # Otherwise rows of a trace that is deleted here would come back from a worker process.
-            spared = self._refresher.traces_in_flight()
+        if self.retention.is_due:
             with self._watching(RETAINING):
-                forget(self._store, self._settings, self._clock.now_ns(), spared)
+                # Otherwise rows of a trace that is deleted here would come back from a worker.
+                self.retention.run(spared=self._refresher.traces_in_flight())
 
     def _load_some(self, least: int) -> bool:
         """Store a batch if at least `least` rows or `BATCH_BYTES` wait; return whether it did."""

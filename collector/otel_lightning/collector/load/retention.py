@@ -5,17 +5,60 @@ spans, its logs and every row of any table that has its id. Log records and rewa
 and rejected rows, are deleted by their own age. Runs and policies are never deleted.
 """
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 
 from otel_lightning.collector.load.settings import LoaderSettings
+from otel_lightning.collector.load.trusted_clock import TrustedClock
 from otel_lightning.collector.refresh.refresh import forget_kept
 from otel_lightning.collector.refresh.rollouts import rollout_rows
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.collector.store.tables_with import tables_with
 
 FILL = 0.9  # share of the size limit that is kept, so that not every load has to delete
+INTERVAL_SECONDS = 300.0  # between two runs
+
+
+class Retention:
+    """Deletes from time to time what retention no longer keeps."""
+
+    def __init__(self, store: Store, settings: LoaderSettings, clock: TrustedClock) -> None:
+        """Prepare; the first run is due at once.
+
+        Args:
+            store: A direct store.
+            settings: The age and the size limit.
+            clock: A clock that detects jumps.
+        """
+        self._store, self._settings, self._clock = store, settings, clock
+        self._ran_at = -INTERVAL_SECONDS
+        self._is_paused = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `INTERVAL_SECONDS` have passed since the last run."""
+        return not self._is_paused and time.monotonic() - self._ran_at >= INTERVAL_SECONDS
+
+    def run(self, spared: Collection[str]) -> None:
+        """Delete what is too old or too much.
+
+        Args:
+            spared: Ids of traces to leave for the next run, because worker processes derive them.
+        """
+        self._ran_at = time.monotonic()
+        forget(self._store, self._settings, self._clock.now_ns(), spared)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Delete nothing for the block."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
 
 
 def forget(

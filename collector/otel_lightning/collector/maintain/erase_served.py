@@ -162,7 +162,7 @@ def erase_served(loader: Loader, file: ServedFile, selection: Selection) -> Eras
     """
     selection.check()
     was_interrupted = UnfinishedErasure.of(file.path) is not None
-    with file.unwritten(), loader.keeping_traces():
+    with file.unwritten(), loader.retention.paused():
         erased = loader.run_between_batches(
             lambda store: _delete_rows(loader, store, file, selection)
         )
