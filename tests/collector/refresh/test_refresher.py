@@ -68,7 +68,7 @@ def test_tables_are_the_same_with_and_without_workers(tmp_path: Path) -> None:
         derive_all(refresher)
         assert tables(store) == expected()
         assert not len(store.query("FROM stale"))
-        assert refresher.restarts == 0
+        assert refresher.pool.restarts == 0
 
 
 def test_a_worker_that_is_stopped_is_killed_and_replaced(
@@ -82,7 +82,7 @@ def test_a_worker_that_is_stopped_is_killed_and_replaced(
         refresher.step(FEW, paced=False)
         os.kill(refresher._flights[0].worker.pid, signal.SIGSTOP)
         derive_all(refresher)
-        assert refresher.restarts >= 1
+        assert refresher.pool.restarts >= 1
         assert tables(store) == expected()
 
 
@@ -93,7 +93,7 @@ def test_a_worker_that_stops_reading_while_it_gets_a_batch_is_killed_and_replace
     with opened(tmp_path) as (store, refresher), ThreadPoolExecutor(1) as threads:
         monkeypatch.setattr(working, "STALLED_SECONDS", 1.0)
         load(store, LARGE, dead_letters=tmp_path)
-        workers = [worker.pid for worker in refresher._idle]
+        workers = [worker.pid for worker in refresher.pool.idle]
         for worker in workers:
             os.kill(worker, signal.SIGSTOP)
         derived = threads.submit(derive_all, refresher)
@@ -103,14 +103,14 @@ def test_a_worker_that_stops_reading_while_it_gets_a_batch_is_killed_and_replace
             for worker in workers:  # otherwise the thread would wait for ever
                 with suppress(ProcessLookupError):
                     os.kill(worker, signal.SIGKILL)
-        assert refresher.restarts >= 1
+        assert refresher.pool.restarts >= 1
         assert not len(store.query("FROM stale"))
 
 
 def test_a_batch_that_cannot_be_read_leaves_no_worker_behind(tmp_path: Path) -> None:
     with opened(tmp_path) as (store, refresher):
         load(store, SENT, dead_letters=tmp_path)
-        workers = [Path(f"/proc/{worker.pid}") for worker in refresher._idle]
+        workers = [Path(f"/proc/{worker.pid}") for worker in refresher.pool.idle]
         assert all(worker.exists() for worker in workers)
         store.execute("ALTER TABLE logs RENAME TO away")
         with pytest.raises(StoreError, match="logs"):
@@ -143,7 +143,7 @@ def test_rows_whose_worker_dies_between_two_commits_are_there_once(
         for answer in (*first, (working.DIED, b"")):  # as if it had sent no more
             worker._answers.put(answer)
         refresher._advance(flight, Backoff())
-        assert refresher.restarts == 1
+        assert refresher.pool.restarts == 1
         assert len(store.query(f"FROM {first[0][1].decode()}"))
         derive_all(refresher)
         assert tables(store) == expected()
@@ -238,7 +238,7 @@ def test_a_worker_that_dies_is_replaced_and_nothing_is_lost(
         os.kill(victim, signal.SIGKILL)
         derive_all(refresher)
         assert tables(store) == expected()
-        assert refresher.restarts == 1
+        assert refresher.pool.restarts == 1
         assert f"The worker process {victim} ended with status -9" in caplog.text
 
 
@@ -280,7 +280,7 @@ def test_a_trace_that_this_process_derived_kills_no_more_workers(
         names = store.column("SELECT id FROM stale")
         for _ in range(MOST_DEATHS):
             refresher.quarantine.note_death(names)
-        refresher._lacks_room = True  # the system has no room for another worker
+        refresher.pool.lacks_room = True  # the system has no room for another worker
         derive_all(refresher)
         assert not len(store.query("FROM stale"))
         assert not refresher.quarantine.has_deaths
@@ -298,16 +298,16 @@ def test_workers_that_end_at_their_start_are_not_started_all_the_time(
     ):
         load(store, SENT, dead_letters=tmp_path)
         assert refresher.step(FEW, paced=False).ids
-        eventually(lambda: refresher._starting[0].is_ready)
+        eventually(lambda: refresher.pool.starting[0].is_ready)
         derive_all(refresher)
         assert not len(store.query("FROM stale"))
-        assert refresher.restarts == 1
+        assert refresher.pool.restarts == 1
     assert caplog.text.count("It had not started yet") == 1
 
 
 def test_the_system_ends_a_worker_before_its_owner_when_memory_runs_out(tmp_path: Path) -> None:
     with opened(tmp_path) as (_, refresher):
-        (worker, _) = refresher._idle
+        (worker, _) = refresher.pool.idle
         score = int(Path(f"/proc/{worker.pid}/oom_score_adj").read_text())
         assert score > int(Path("/proc/self/oom_score_adj").read_text())
 
@@ -360,7 +360,7 @@ def test_retention_ends_no_worker(settings: LoaderSettings, tmp_path: Path) -> N
             assert workers
             loader._retain()
             derive_all(refresher)
-            assert workers <= set(refresher._idle)
+            assert workers <= set(refresher.pool.idle)
             assert all(worker._process.poll() is None for worker in workers)
 
 

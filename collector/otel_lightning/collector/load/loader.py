@@ -101,7 +101,7 @@ class Loader(threading.Thread):
     @property
     def worker_restarts(self) -> int:
         """Number of deriving worker processes that died and were replaced since the start."""
-        return self._refresher.restarts
+        return self._refresher.pool.restarts
 
     @property
     def derive_retries(self) -> int:
@@ -111,7 +111,7 @@ class Loader(threading.Thread):
     @property
     def worker_watch(self) -> BackgroundThread:
         """The thread that kills worker processes that do nothing; it may not be started yet."""
-        return self._refresher.watch
+        return self._refresher.pool.watch
 
     @property
     def ids_to_read(self) -> int:

@@ -8,7 +8,6 @@ stale.
 """
 
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -21,10 +20,9 @@ from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.logs_without_trace import refresh_logs_without_trace
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE, refresh_with_more_memory
-from otel_lightning.collector.refresh.schemas import schemas
+from otel_lightning.collector.refresh.workers.pool import WAIT_SECONDS, WorkerPool
 from otel_lightning.collector.refresh.workers.quarantine import MOST_DEATHS, Quarantine
 from otel_lightning.collector.refresh.workers.worker import Worker, WorkerDiedError, WorkerError
-from otel_lightning.collector.refresh.workers.worker_watch import WorkerWatch
 from otel_lightning.collector.refresh.write_rows import replace_rows
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, statement
 
@@ -37,9 +35,6 @@ START_TIMES = 5
 of a CPU-second, more than it would save in a short burst."""
 SPANS_A_TRACE = 20
 """Assumed spans of a trace that was not looked at yet."""
-START_AGAIN_SECONDS = 60.0
-"""Wait after the death of a worker that had not started."""
-WAIT_SECONDS = 0.5
 IDLE_SECONDS = 60.0
 """Time without a batch after which the workers are ended."""
 HELD = Sql("(FROM held)")
@@ -93,24 +88,16 @@ class Refresher:
             workers: Most worker processes; with 0 or 1 this process derives.
             wake: Called from another thread when a worker has answered.
         """
-        self._store, self._most = store, workers if workers > 1 else 0
-        self._answered = threading.Event()
-        self.watch = WorkerWatch(self._at_work)
-        self._wake = wake
-        self._starting: list[Worker] = []
-        self._idle: list[Worker] = []
+        self._store = store
+        self.pool = WorkerPool(store, workers if workers > 1 else 0, wake)
         self._flights: list[_Flight] = []
         self._used_at = time.monotonic()
         self._spent = 0.0  # seconds for batches that are not derived yet
         self._deaths = 0
-        self._lacks_room = False
         self._batch_seconds = 0.0
         self._retries: Counter[str] = Counter()  # by the names of batches that were given up
         self.quarantine = Quarantine(store)
-        self._start_at = 0.0  # earliest start of the next worker
         self.backoff = Backoff()
-        self.restarts = 0
-        """Number of workers that died and were replaced."""
 
     @property
     def is_working(self) -> bool:
@@ -137,9 +124,7 @@ class Refresher:
 
     def wait(self, seconds: float = WAIT_SECONDS) -> bool:
         """Wait until a worker has answered; return False if none is at work."""
-        if self.is_working and not self.is_ready:
-            self._answered.wait(seconds)
-        self._answered.clear()
+        self.pool.wait(seconds if self.is_working and not self.is_ready else 0.0)
         return self.is_working
 
     def step(self, spans_at_once: int = SPANS_AT_ONCE, *, paced: bool = True) -> Step:
@@ -149,7 +134,7 @@ class Refresher:
             spans_at_once: About how many spans to derive in one batch.
             paced: Whether growing rollouts wait, as `backoff` says.
         """
-        began, restarts = time.monotonic(), self.restarts
+        began, restarts = time.monotonic(), self.pool.restarts
         # A new `Backoff` knows no rollout, so nothing waits.
         backoff = self.backoff if paced else Backoff()
         # Batches in flight are brought to their end, also when little is stale by now.
@@ -177,35 +162,28 @@ class Refresher:
         if ids:
             self._spent = 0.0
         # After a death there is something to do, though perhaps no worker is left for it now.
-        is_busy = ids > 0 or is_sent or self.restarts > restarts
+        is_busy = ids > 0 or is_sent or self.pool.restarts > restarts
         return Step(ids, spent, is_busy, self._batch_seconds)
 
     def start(self) -> None:
         """Start all workers and wait until they are ready."""
-        while len(self._starting) + len(self._idle) < self._most:
-            self._start_one()
-        while self._starting:
-            self._take_started()
-            self._answered.wait(WAIT_SECONDS)
-            self._answered.clear()
+        self.pool.start_all()
 
     def give_up(self) -> None:
         """Give up all batches in flight; their traces stay stale."""
         for flight in self._flights:
-            flight.worker.end()
+            self.pool.end(flight.worker)
             self._retries.update(flight.names)
         self._flights = []
 
     def close(self) -> None:
         """End all workers."""
-        self.watch.stop()
+        self.pool.watch.stop()
         self._end_all()
 
     def _end_all(self) -> None:
         self.give_up()
-        for worker in (*self._idle, *self._starting):
-            worker.end()
-        self._idle, self._starting = [], []
+        self.pool.end_all()
 
     def _has_workers(self) -> bool:
         """Tell whether so much is stale that workers derive, and one of them has started.
@@ -214,72 +192,26 @@ class Refresher:
         which a worker died are left to workers: they may take so much memory that the system would
         kill this process, too.
         """
-        if not self._most:
+        if not self.pool.most:
             return False
         query = statement(__package__, "count_stale", each=SPANS_A_TRACE)
         waiting = int(self._store.query(query)["n"][0].as_py())
-        is_for_workers = bool(self._awaited) or (self.quarantine.has_deaths and self._may_start())
+        is_for_workers = bool(self._awaited) or (self.quarantine.has_deaths and self.pool.may_start)
         if waiting < LEAST_SPANS and not is_for_workers:
             if time.monotonic() - self._used_at > IDLE_SECONDS:
                 self._end_all()
             return False
         self._used_at = time.monotonic()
-        self._take_started()
+        self.pool.take_started()
         is_needed = is_for_workers or waiting >= START_TIMES * LEAST_SPANS
-        if is_needed and not self._idle and not self._starting:
-            self._try_to_start_one()
-        return bool(self._idle or self._awaited)
-
-    def _at_work(self) -> list[Worker]:
-        # Copies, because another thread asks, and this one changes the lists meanwhile.
-        return [*self._starting, *(flight.worker for flight in [*self._flights])]
-
-    def _start_one(self) -> None:
-        if self.watch.ident is None:
-            self.watch.start()
-        self._starting.append(Worker(schemas(self._store), self._wake_up))
+        if is_needed and not self.pool.idle and not self.pool.starting:
+            self.pool.try_to_start_one()
+        return bool(self.pool.idle or self._awaited)
 
     @property
     def _awaited(self) -> list[Worker]:
         """The workers that are being started, if traces wait for one of them."""
-        return self._starting if self.quarantine.has_deaths else []
-
-    def _may_start(self) -> bool:
-        """Tell whether a worker can be started, as far as is known."""
-        return not self._lacks_room and time.monotonic() >= self._start_at
-
-    def _try_to_start_one(self) -> None:
-        """Start a worker if the system has room for it; otherwise go on with those that run."""
-        if time.monotonic() < self._start_at:
-            return
-        try:
-            self._start_one()
-        except (OSError, RuntimeError) as error:
-            if not self._lacks_room:
-                self._lacks_room = True
-                logger.warning(
-                    "A worker process cannot be started (%s). Deriving goes on with fewer of them, "
-                    "or in this process, and starting one is tried again.", error,
-                )  # fmt: skip
-        else:
-            self._lacks_room = False
-
-    def _take_started(self) -> None:
-        for worker in [one for one in self._starting if one.is_ready]:
-            self._starting.remove(worker)
-            try:
-                worker.started()
-            except WorkerDiedError as error:
-                worker.end()
-                self.restarts += 1
-                self._start_at = time.monotonic() + START_AGAIN_SECONDS
-                logger.warning(
-                    "%s It had not started yet. Deriving goes on with fewer of them, or in this "
-                    "process; starting one is tried again after %g seconds.",
-                    error, START_AGAIN_SECONDS,
-                )  # fmt: skip
-            else:
-                self._idle.append(worker)
+        return self.pool.starting if self.quarantine.has_deaths else []
 
     def _advance(self, flight: _Flight, backoff: Backoff) -> int:
         """Go on with a batch whose worker has answered; return how many traces were derived."""
@@ -299,7 +231,7 @@ class Refresher:
         self._retries.update(flight.names)
         self._end(flight)
         self._deaths += 1
-        self.restarts += 1
+        self.pool.restarts += 1
         if not self.quarantine.holds_traces:
             logger.warning("%s It is replaced, and its batch is derived again.", error)
         self.quarantine.note_death(flight.names)
@@ -309,7 +241,7 @@ class Refresher:
 
     def _end(self, flight: _Flight) -> None:
         self._flights.remove(flight)
-        flight.worker.end()
+        self.pool.end(flight.worker)
 
     def _follow(self, flight: _Flight, keys: pa.Table) -> None:
         if flight.is_given_up:
@@ -331,7 +263,7 @@ class Refresher:
 
     def _release(self, flight: _Flight) -> None:
         self._flights.remove(flight)
-        self._idle.append(flight.worker)
+        self.pool.release(flight.worker)
 
     def _has_to_wait_for_another(self, flight: _Flight) -> bool:
         """Tell whether keys lead into a batch that goes first; this one is picked again after it.
@@ -377,7 +309,7 @@ class Refresher:
         self._deaths = 0
         self._batch_seconds = time.monotonic() - flight.sent
         # All workers run at once, so a batch costs its share of their time.
-        self._spent += flight.worker.seconds / self._most
+        self._spent += flight.worker.seconds / self.pool.most
         backoff.note(flight.worker.sizes, flight.began)
         return done
 
@@ -385,12 +317,12 @@ class Refresher:
         """Send new batches to idle workers; return whether there was one."""
         is_sent = False
         spans_at_once = self.quarantine.batch_size(spans_at_once)
-        self._take_started()
-        while self._idle and self._send(spans_at_once, backoff):
+        self.pool.take_started()
+        while self.pool.idle and self._send(spans_at_once, backoff):
             is_sent = True
-        is_more = is_sent and not self._idle and not self._starting
-        if is_more and len(self._flights) < self._most:
-            self._try_to_start_one()
+        is_more = is_sent and not self.pool.idle and not self.pool.starting
+        if is_more and len(self._flights) < self.pool.most:
+            self.pool.try_to_start_one()
         return is_sent
 
     def _send(self, spans_at_once: int, backoff: Backoff) -> bool:
@@ -410,7 +342,7 @@ class Refresher:
                     self.quarantine.clear()
                 return False
             names = set(closed.names())
-            worker = self._idle.pop()
+            worker = self.pool.take()
             flight = _Flight(worker, closed, backoff.clock(), time.monotonic(), names)
             # Before anything is sent: a worker that reads nothing is found among the flights, and
             # killed.
@@ -422,7 +354,3 @@ class Refresher:
                 self._end(flight)  # it may be in the middle of a question
                 raise
         return True
-
-    def _wake_up(self) -> None:
-        self._answered.set()
-        self._wake()

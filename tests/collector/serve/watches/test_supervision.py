@@ -207,10 +207,10 @@ def test_workers_that_die_again_and_again_are_an_alarm_that_refuses_nothing(tmp_
         loader = Loader(store.cursor(), spool, alarms=alarms)
         supervisor = Supervisor(loader, spool, (), alarms, Run(tmp_path / "t.duckdb"))
         for restarts in range(MANY):
-            loader._refresher.restarts = restarts
+            loader._refresher.pool.restarts = restarts
             supervisor.look()
             assert not alarms.raised()
-        loader._refresher.restarts = MANY
+        loader._refresher.pool.restarts = MANY
         supervisor.look()
         (alarm,) = alarms.raised()
         assert (alarm.name, alarms.refusal()) == ("restarting", None)
