@@ -534,3 +534,31 @@ def test_export_of_a_control_says_that_its_rewards_are_shuffled(learned: "Traces
     make_transitions(str(learned.path), Settings(shuffle_rewards=3, held_out=0.0))
     told = CliRunner().invoke(cli, said)
     assert (told.exit_code, "built with --shuffle-rewards 3" in told.stderr) == (0, True)
+
+
+def without_id(message: dict[str, Any]) -> dict[str, Any]:
+    return message | {"parts": [part | {"id": None} for part in message["parts"]]}
+
+
+def test_openai_gets_ids_for_tool_calls_of_providers_that_send_none(traces: "Traces") -> None:
+    parallel = without_id(asks("lookup", order=7))
+    parallel["parts"] *= 2
+    results = without_id(RESULT), without_id(RESULT)
+    prompt = [text("user", "Where?"), parallel, *results, asks("refund"), RESULT]
+    answer = [without_id(asks("lookup", order=8))]
+    traces.call("a", input_messages=json.dumps(prompt), output_messages=json.dumps(answer))
+    traces.reward("a", 1.0)
+    make_transitions(traces.store(), Settings(held_out=0.0))
+    [row] = map(json.loads, export(traces, "openai", "rows.jsonl").read_text().splitlines())
+    TypeAdapter(list[chat.ChatCompletionMessageParam]).validate_python(row["messages"])
+    asked = [call["id"] for m in row["messages"] for call in m.get("tool_calls", ())]
+    assert asked == ["call_1", "call_2", "call-1", "call_3"]
+    answered = [m["tool_call_id"] for m in row["messages"] if m["role"] == "tool"]
+    assert answered == ["call_1", "call_2", "call-1"]
+
+
+def test_openai_gets_no_result_whose_call_was_cut_off(traces: "Traces") -> None:
+    traces.call("a", input_messages=json.dumps([RESULT, text("user", "And?")]))
+    traces.reward("a", 1.0)
+    make_transitions(traces.store(), Settings(held_out=0.0))
+    assert "1 with a tool result that answers no tool call" in refused(traces, "openai")

@@ -5,13 +5,16 @@ Source:
 """
 
 import json
+from collections import deque
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 from otel_lightning.collector.show.conversation import text_or_json
 from otel_lightning.learner.export.formats.rows import (
     MESSAGES,
     Format,
+    LeftOutError,
     Row,
     answer_of,
     functions_of,
@@ -24,7 +27,9 @@ def row(source: Row) -> dict[str, Any]:
     prompt = prompt_of(source, text_arguments=True)
     completion = answer_of(source["completion"], text_arguments=True)
     before = [m | {"weight": 0} if m["role"] == "assistant" else m for m in prompt]
-    line: dict[str, Any] = {"messages": [_message(m) for m in (*before, *completion)]}
+    messages = [_message(m) for m in (*before, *completion)]
+    _match_results(messages)
+    line: dict[str, Any] = {"messages": messages}
     if tools := functions_of(source):
         line["tools"] = tools
     return line
@@ -43,6 +48,32 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
     if "tool_calls" in spelled:
         spelled["tool_calls"] = [_call(call) for call in spelled["tool_calls"]]
     return spelled
+
+
+def _match_results(messages: Sequence[dict[str, Any]]) -> None:
+    """Give calls and results without an id one, in place: OpenAI matches them by it.
+
+    Some providers, such as Gemini, send none. Their results are in the order of the calls.
+
+    Raises:
+        LeftOutError: If a result answers no call, which OpenAI refuses.
+    """
+    calls = [call for message in messages for call in message.get("tool_calls") or ()]
+    known = {call["id"] for call in calls}
+    free = (name for n in count(1) if (name := f"call_{n}") not in known)
+    asked: list[str] = []
+    unnamed: deque[str] = deque()
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            if not call["id"]:
+                call["id"] = next(free)
+                unnamed.append(call["id"])
+            asked.append(call["id"])
+        if message["role"] == "tool":
+            if not message["tool_call_id"] and unnamed:
+                message["tool_call_id"] = unnamed.popleft()
+            if message["tool_call_id"] not in asked:
+                raise LeftOutError("a tool result that answers no tool call")
 
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:
