@@ -149,10 +149,28 @@ def test_a_page_shows_what_it_is_for(desk: DirectSource, address: str, texts: li
 def test_a_plot_has_its_highest_and_its_lowest_value_beside_it(desk: DirectSource) -> None:
     values = desk.store.query("FROM rewards")["value"].to_pylist()
     most = max(Counter(values).values())
-    assert SCALE.findall(desk.get("/ui/rewards").body.decode()) == [(str(most), "0")]
+    assert SCALE.findall(desk.get("/ui/rewards").body.decode()) == [(str(most), "0"), ("1", "0")]
     losses = desk.store.query(f"FROM run_steps WHERE run_id = '{LEARNED}' AND name = 'loss'")
     ends = tuple(decimal(end(losses["value"].to_pylist())) for end in (max, min))
     assert ends in SCALE.findall(desk.get(f"/ui/runs/{LEARNED}").body.decode())
+
+
+def test_one_thing_is_counted_in_the_singular(tmp_path: Path) -> None:
+    trace = Trace(0, service="desk")
+    trace.call([said("user", "Hi")], said("assistant", "Hello"))
+    with open_store(tmp_path / "t.duckdb") as store:
+        add(store, [trace.request.SerializeToString()])
+        store.execute("INSERT INTO rejected BY NAME SELECT 'traces' AS signal, 'no id' AS reason")
+        source = DirectSource(store)
+        pages = {address: Page(source.get(address)).text for address in (
+            *PAGES, "/ui/rollouts/rollout-0000", f"/ui/traces/{trace.trace_id}",
+            "/ui/sql?q=SELECT+1",
+        )}  # fmt: skip
+    assert "1 span: no id" in pages["/ui"]
+    assert "1 call ·" in pages["/ui/rollouts/rollout-0000"]
+    assert "1 row" in pages["/ui/sql?q=SELECT+1"]
+    plurals = re.compile(r"(?<![\d.,+-])1 (?:more |earlier |held-out )?[a-z]{3,}s\b(?! bound)")
+    assert [one for text in pages.values() for one in plurals.findall(text)] == []
 
 
 def test_a_step_shows_only_what_is_new_in_it(desk: DirectSource) -> None:

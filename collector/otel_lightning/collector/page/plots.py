@@ -51,6 +51,16 @@ class Curve(NamedTuple):
     bottom: float
 
 
+class Scatter(NamedTuple):
+    """Points, and the values at the borders."""
+
+    points: list[Point]
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+
 class Interval(NamedTuple):
     """An interval on a common axis, in the coordinates of the plot."""
 
@@ -166,18 +176,24 @@ def heat(logprobs: Sequence[float]) -> list[Cell]:
     ]
 
 
-def scatter(values: Sequence[tuple[float, float, str]]) -> list[Point]:
-    """Place points of `(x, y, title)`."""
-    left, right = domain([x for x, _, _ in values])
-    bottom, top = domain([y for _, y, _ in values])
-    return [
+def scatter(values: Sequence[tuple[float, float, str]]) -> Scatter | None:
+    """Place points of `(x, y, title)` whose values are finite; None without any."""
+    values = [one for one in values if math.isfinite(one[0]) and math.isfinite(one[1])]
+    if not values:
+        return None
+    left, right = min(x for x, _, _ in values), max(x for x, _, _ in values)
+    bottom, top = min(y for _, y, _ in values), max(y for _, y, _ in values)
+    # Where all values are equal, any width does: the points lie at the start.
+    width, height = right - left or 1.0, top - bottom or 1.0
+    points = [
         Point(
-            round((x - left) / (right - left) * WIDTH, 1),
-            round((top - y) / (top - bottom) * HEIGHT, 1),
+            round(10 + (x - left) / width * (WIDTH - 20), 1),
+            round(8 + (top - y) / height * (HEIGHT - 16), 1),
             None, None, title,
         )
         for x, y, title in values
     ]  # fmt: skip
+    return Scatter(points, left, right, top, bottom)
 
 
 def _level(value: float, largest: float) -> str:

@@ -5,6 +5,8 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+from otel_lightning.collector.terminal.quantities import number_of
+
 HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters, and those that change the direction of text: a reader must see them."""
 SIGNIFICANT = 3
@@ -19,6 +21,16 @@ def number(value: float | None) -> str:
         '1,234,567'
     """
     return NONE if value is None else f"{value:,.0f}"
+
+
+def counted(value: float | None, noun: str) -> str:
+    """Write a count with its noun, which is plural unless the count is 1.
+
+    Example:
+        >>> counted(1, "visit"), counted(1200, "visit")
+        ('1 visit', '1,200 visits')
+    """
+    return f"{NONE} {noun}s" if value is None else number_of(int(value), noun)
 
 
 def decimal(value: float | None) -> str:
@@ -105,6 +117,7 @@ def readable(text: str | None) -> str:
 
 FILTERS = {
     "number": number,
+    "counted": counted,
     "decimal": decimal,
     "signed": signed,
     "percent": percent,

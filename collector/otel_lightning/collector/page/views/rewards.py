@@ -43,9 +43,7 @@ def show(ask: ViewRequest) -> View:
             "lengths": plots.scatter([
                 (row["other"], row["reward"], f"{decimal(row['reward'])}, {number(row['other'])}")
                 for row in evenly(lengths, DRAWN)
-            ]) if lengths else [],
-            "ends": [(f(r["other"] for r in lengths), f(r["reward"] for r in lengths))
-                     for f in (min, max) if lengths],
+            ]),
             "correlation": _correlation(lengths),
             "farthest": linked(lengths[:FARTHEST]),
             "sample": SAMPLE_ROWS,
