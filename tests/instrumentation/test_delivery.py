@@ -53,7 +53,16 @@ def test_a_collector_that_is_down_is_named_in_one_line(
     assert re.search(rf"\. Does a collector listen at \S*127\.0\.0\.1:{address}\?", line)
 
 
-def test_a_port_for_grpc_that_gets_http_is_told_with_the_remedy(agent: Any) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "told"),
+    [
+        ("http/protobuf", "That port speaks gRPC: set OTEL_EXPORTER_OTLP_PROTOCOL=grpc"),
+        ("grpc", "StatusCode.UNIMPLEMENTED"),
+    ],
+)
+def test_a_server_that_answers_with_an_error_is_told_and_not_missed(
+    agent: Any, protocol: str, told: str
+) -> None:
     with ThreadPoolExecutor(1) as threads:
         server = grpc.server(threads)
         port = server.add_insecure_port("127.0.0.1:0")
@@ -61,12 +70,13 @@ def test_a_port_for_grpc_that_gets_http_is_told_with_the_remedy(agent: Any) -> N
         done = agent.finish(
             BUSY,
             OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}",
-            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+            OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
             LIGHTNING_EXIT_TIMEOUT="2",
         )
         server.stop(None).wait(60)
     (line,) = done.stderr.splitlines()
-    assert "That port speaks gRPC: set OTEL_EXPORTER_OTLP_PROTOCOL=grpc" in line
+    assert told in line
+    assert "Does a collector listen" not in line
 
 
 def test_a_collector_that_never_answers_holds_the_exit_up_no_longer_than_allowed(

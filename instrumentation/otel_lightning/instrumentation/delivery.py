@@ -8,6 +8,7 @@ in parallel until one deadline. Records that are left are counted and reported o
 import atexit
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -32,6 +33,11 @@ _EXPORT_LOGGERS: Final = (
     "opentelemetry.exporter.otlp.proto.http._log_exporter",
     "opentelemetry.sdk._shared_internal",
 )
+_NO_COLLECTOR: Final = " Does a collector listen at %s? Start one with: lightning-ingest"
+_ANSWERED: Final = re.compile(
+    r"BadStatusLine|StatusCode\.(?!UNAVAILABLE|DEADLINE_EXCEEDED)|\bcode: \d"
+)
+"""Reasons of a failed export that came from a server, so that one listens there."""
 _SAID_BY_US: Final = (
     "Transient error",
     "Failed to export",
@@ -256,13 +262,12 @@ def _say_what_was_lost() -> None:
     named = [f"{count} {kind}{'s' * (count > 1)}" for kind, count in lost.items()]
     if named:
         _logger.warning(
-            "Lost %s: not delivered within the %s s that %s allows at exit. %s Does a collector "
-            "listen at %s? Start one with: lightning-ingest",
+            "Lost %s: not delivered within the %s s that %s allows at exit. %s%s",
             " and ".join(named),
             _timeout(),
             EXIT_TIMEOUT_VARIABLE,
             _why(),
-            " and ".join(places),
+            "" if _ANSWERED.search(_state.reason) else _NO_COLLECTOR % " and ".join(places),
         )
 
 
