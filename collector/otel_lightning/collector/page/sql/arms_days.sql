@@ -1,6 +1,6 @@
 -- The mean outcome of each arm by day; as in `arms_table`, the outcome is the sum of the rewards.
 WITH outcomes AS (
-    SELECT rollout_id, arm, sum(reward ORDER BY step) AS outcome
+    SELECT rollout_id, arm, sum(reward) AS outcome
     FROM transition_rows
     WHERE arm_key = $key
     GROUP BY rollout_id, arm

@@ -3,7 +3,7 @@
 -- return is discounted, and the first call may have failed.
 WITH firsts AS (
     SELECT
-        rollout_id, arm, any_value(task_hash) AS task, sum(reward ORDER BY step) AS outcome,
+        rollout_id, arm, any_value(task_hash) AS task, sum(reward) AS outcome,
         arg_min(propensity, step) AS propensity
     FROM transition_rows
     WHERE arm_key = $key

@@ -1,6 +1,6 @@
 -- Tasks on which the arms differ most.
 WITH outcomes AS (
-    SELECT task_id, arm, sum(reward ORDER BY step) AS outcome
+    SELECT task_id, arm, sum(reward) AS outcome
     FROM transition_rows
     WHERE arm_key = $key AND task_id IS NOT NULL
     GROUP BY task_id, arm, rollout_id
