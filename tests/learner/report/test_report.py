@@ -244,6 +244,27 @@ def test_an_arm_that_was_never_tried_has_no_mean_and_ids_are_quoted_for_a_shell(
     assert "lightning-ingest show -- -r" in page.text
 
 
+def test_doubts_and_examples_of_a_policy_are_of_its_own_rewards_and_tasks(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    # On a fifth of the tasks, the arm that is best elsewhere is the worst one.
+    number = r"regexp_extract(rollout_id, '(\d+)$', 1)::INT"
+    traces.ask(f"UPDATE reward_events SET value = 1 - value WHERE {number} % 50 < 10")
+    assert policy(store, flags, "--reward", "task_success").exit_code in {0, 3}
+    before, _ = reported(store, tmp_path / "before.html", "--run", "policy", "--examples", "2")
+    assert re.search(r"<td>task \d+</td>", (tmp_path / "before.html").read_text())
+    # Now transitions are of another reward, which goes with the length, and of other rollouts.
+    for number in range(20):
+        traces.call(f"other-{number}", output_tokens=number)
+        traces.reward(f"other-{number}", float(number), name="length")
+    assert learn("transitions", "--store", traces.store(), "--reward", "length").exit_code == 0
+    after, _ = reported(store, tmp_path / "after.html", "--run", "policy", "--examples", "2")
+    for pattern in (r"Rank correlation .*? rollouts", r"(?:best|worst): \S+ outcome [\d.]+"):
+        assert re.findall(pattern, before.text)
+        assert re.findall(pattern, before.text) == re.findall(pattern, after.text)
+
+
 def test_bounds_of_a_gate_of_a_loop_have_its_confidence(
     traces: "Traces", flags: Path, tmp_path: Path
 ) -> None:

@@ -78,7 +78,6 @@ class Facts:
     curves: Mapping[str, list[tuple[int, float]]]
     quantiles: tuple[tuple[float, float], ...]
     """Pairs of a percentage and the importance weight at it."""
-    outcomes: tuple[Row, ...]
     queries: Mapping[str, str]
     """The SQL of each question, by name."""
 
@@ -133,7 +132,6 @@ def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:
         excluded=tuple(asking.rows("excluded")),
         curves={name: steps[name] for name in CURVES if len(steps.get(name, ())) > 1},
         quantiles=tuple(sorted((float(n.removeprefix(QUANTILE)), v) for n, v in weights.items())),
-        outcomes=tuple(asking.rows("rewards_and_lengths")),
         queries=asking.queries,
     )
 

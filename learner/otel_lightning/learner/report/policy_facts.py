@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy.arms import Arm, describe
 from otel_lightning.learner.policy.logged.choices import (
     LoggedChoices,
@@ -57,6 +58,10 @@ class PolicyFacts:
     """For each arm that was tried: least and greatest propensity, as logged."""
     worse: tuple[WorseTask, ...]
     tasks_compared: int
+    outcomes: pl.DataFrame
+    """Columns rollout_id, task_hash and outcome of the rollouts that the run learned from."""
+    keys: tuple[str, ...]
+    """The flags that the policy is about."""
     is_same_data: bool
     """Whether the choices are those that the run learned from; rewards may have come since."""
 
@@ -92,8 +97,10 @@ def read_policy(store: Store, facts: Facts) -> PolicyFacts | None:
         arms=tuple(arm for arm in describe(choices, live, shares)),
         weights=() if is_contextual else tuple(weights.tolist()),
         propensities=_propensities(choices),
-        worse=tuple(worse[:MOST_TASKS]),
+        worse=_with_ids(store, worse[:MOST_TASKS]),
         tasks_compared=0 if is_contextual else len(np.unique(judged.tasks)),
+        outcomes=logged.rows.select("rollout_id", "outcome", task_hash="task"),
+        keys=tuple(flags_of(policy["key"], dict.fromkeys(known_keys(store)))),
         is_same_data=_is_same(logged, facts.run.data_fingerprint),
     )
 
@@ -171,6 +178,13 @@ def _worse(choices: Choices, rows: pl.DataFrame, before: Floats, after: Floats) 
             estimates = (float(values[0] or 0), float(values[1] or 0))
             found.append(WorseTask(names[first], *estimates, len(inside), examples[first]))
     return sorted(found, key=lambda one: (one.after - one.before, one.task))
+
+
+def _with_ids(store: Store, tasks: list[WorseTask]) -> tuple[WorseTask, ...]:
+    """Name tasks by their recorded ids, where there are any, instead of by their hashes."""
+    rollouts = [one.example for one in tasks if one.example]
+    ids = dict(read(store, __package__, "task_ids", rollouts=rollouts).iter_rows())
+    return tuple(replace(one, task=ids.get(one.example, one.task)) for one in tasks)
 
 
 def _estimate(choices: Choices, inside: NDArray[np.int64], shares: Floats) -> float | None:

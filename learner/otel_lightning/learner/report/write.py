@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import polars as pl
 from markupsafe import Markup
 
 from otel_lightning.collector.files.atomic import replaced
@@ -90,7 +91,7 @@ def _report(store: Store, run: str | None, examples: int) -> tuple[str, Facts]:
     asking = RecordedQueries(store)
     facts = read_facts(asking, run)
     policy = read_policy(store, facts)
-    related = correlations(facts.outcomes)
+    related = correlations(_outcomes(asking, facts, policy))
     values = {
         "run": facts.run,
         "facts": facts,
@@ -104,7 +105,7 @@ def _report(store: Store, run: str | None, examples: int) -> tuple[str, Facts]:
         "control": facts.control,
         "config": _config(facts),
         "versions": {"otel-lightning": version("otel-lightning")},
-        "examples": _examples(store, asking, examples),
+        "examples": _examples(store, asking, policy, examples),
         "plots": _plots(facts, policy, related),
         "queries": dict(sorted(asking.queries.items())),
         **_outline(has_examples=bool(examples)),
@@ -196,11 +197,40 @@ def _config(facts: Facts) -> list[tuple[str, str, str | None]]:
     return rows
 
 
-def _examples(store: Store, asking: RecordedQueries, most: int) -> list[Mapping[str, Any]]:
+def _outcomes(
+    asking: RecordedQueries, facts: Facts, policy: PolicyFacts | None
+) -> list[dict[str, Any]]:
+    """Read outcomes with lengths and judges; those of a policy need no transitions."""
+    if policy is not None:
+        beside = asking.rows("lengths_and_judges", keys=policy.keys)
+        joined = pl.DataFrame(beside, infer_schema_length=None).join(policy.outcomes, "rollout_id")
+        return joined.to_dicts()
+    return [] if facts.policy else asking.rows("rewards_and_lengths")
+
+
+def _farthest(outcomes: pl.DataFrame, side: pl.Expr, most: int) -> list[dict[str, Any]]:
+    """Choose the rollouts of a policy that are farthest from the mean of their task."""
+    compared = outcomes.with_columns(
+        difference=pl.col("outcome") - pl.mean("outcome").over("task_hash")
+    ).filter(side)
+    by_distance = [-pl.col("difference").abs(), pl.col("rollout_id")]
+    return compared.sort(by_distance).head(most).drop("task_hash").to_dicts()
+
+
+def _examples(
+    store: Store, asking: RecordedQueries, policy: PolicyFacts | None, most: int
+) -> list[Mapping[str, Any]]:
     if not most:
         return []
-    sides = {"best": Sql("difference > 0"), "worst": Sql("difference < 0")}
-    found = {name: asking.rows("examples", side=side, most=most) for name, side in sides.items()}
+    if policy is None:
+        sides = {"best": Sql("difference > 0"), "worst": Sql("difference < 0")}
+        found = {n: asking.rows("examples", side=side, most=most) for n, side in sides.items()}
+    else:
+        apart = pl.col("difference")
+        found = {
+            name: _farthest(policy.outcomes, side, most)
+            for name, side in (("best", apart > 0), ("worst", apart < 0))
+        }
     # As many good as bad ones: a report with more of one kind would give a wrong impression.
     equally = min(map(len, found.values()))
     return [
