@@ -11,6 +11,7 @@ from otel_lightning.collector.derive.attributes import spellings
 from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.passes import (
+    answering_agents,
     late_inputs,
     outlined_inputs,
     request_bodies,
@@ -198,10 +199,12 @@ def _add_calls(found: Reading, calls: Iterable[LlmCall]) -> None:
 def fold_requests(found: Reading) -> None:
     """Put the tool calls that spans record into the output of the call that asked.
 
-    Also complete inputs that were recorded in outline, and end those that were written late. It
-    changes the calls in place, and computes their histories again, so call it before anything that
-    compares histories.
+    Also complete inputs that were recorded in outline, end those that were written late, and tell
+    the agents that are model calls from the others. It changes the calls in place, and computes
+    their histories again, so call it before anything that compares histories.
     """
+    found.calls, runs = answering_agents.part(found.calls, found.tools, found.nodes)
+    found.agents += runs
     changed = requests_in_spans.add(found.calls, found.requests, found.tools, found.nodes)
     completed = outlined_inputs.complete(found.calls, found.nodes, found.tools)
     for call in (*changed, *completed, *late_inputs.cut(found.calls)):

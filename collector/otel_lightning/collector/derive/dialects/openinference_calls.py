@@ -47,6 +47,8 @@ OWN = ("llm.", "lightning.")
 """How the keys begin that a piece of a stream has none of."""
 PROMPTS, CHOICES, EMBEDDED = "llm.prompts", "llm.choices.", "embedding.embeddings."
 REASONS = ("llm.finish_reason", "llm.output_messages.0.message.finish_reason")
+REASON = ".finish_reason"
+"""How a key of the finish reason ends."""
 REDACTED = "__REDACTED__"
 REASONED = "reasoning_content"
 """The key of the reasoning in an answer of a framework."""
@@ -66,6 +68,7 @@ class Plan:
         "models",
         "parameters",
         "providers",
+        "reasons",
         "requests",
     )
 
@@ -77,6 +80,9 @@ class Plan:
         self.models = [key for key in MODELS if key in known]
         self.providers = [key for key in ("llm.provider", "llm.system") if key in known]
         self.counts = [(name, key) for name, key in COUNTS.items() if key in known]
+        # TanStack AI's is under a prefix of its own.
+        others = [key for key in shape.keys if key.endswith(REASON) and not key.startswith("llm.")]
+        self.reasons = [*(key for key in REASONS if key in known), *others]
         self.has_prompts = shape.has_any(PROMPTS)
         self.has_choices = shape.has_any(CHOICES)
         self.has_embeddings = shape.has_any(EMBEDDED)
@@ -267,7 +273,7 @@ def _with_ids(
 def _fill_response(call: LlmCall, span: Span, plan: Plan, payload: Any) -> bool:
     """Set what was answered; return whether a provider's own response says it."""
     attributes = span.attributes
-    call.finish_reason = finish.reason(reading.text(attributes, *REASONS))
+    call.finish_reason = finish.reason(reading.text(attributes, *plan.reasons))
     if not payloads.fill_from_response(call, without_made_up_id(payload)):
         call.response_id = attributes.get("llm.response.id")
         call.output_messages = _choices(call, span, plan, payload) or None

@@ -18,6 +18,7 @@ from otel_lightning.collector.derive.dialects import semconv_messages, semconv_t
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.dialects.semconv_events import COUNTED, logprobs
 from otel_lightning.collector.derive.dialects.semconv_messages import INPUT, OFFERED, OUTPUT, SENT
+from otel_lightning.collector.derive.passes.answering_agents import INVOKED
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,
@@ -45,6 +46,7 @@ CONVERSATION_KEYS = (
     "conversation.id",
     "gcp.vertex.agent.session_id",
     "spring.ai.chat.client.conversation.id",
+    "microsoft.session.id",
 )
 AGENT_KEYS = (
     "traceloop.association.properties.lc_agent_name",
@@ -68,12 +70,9 @@ OPERATIONS = {
     **dict.fromkeys(("interactions", "interactions_streaming"), "generate_content"),
 }
 AGENT_KINDS = {
-    "invoke_agent": "agent",
-    "agent": "agent",
-    "invoke_workflow": "workflow",
-    "workflow": "workflow",
-    "handoff": "handoff",
-    "agent_handoff": "handoff",
+    **dict.fromkeys((INVOKED, "agent"), "agent"),
+    **dict.fromkeys(("invoke_workflow", "workflow"), "workflow"),
+    **dict.fromkeys(("handoff", "agent_handoff"), "handoff"),
 }
 KINDS = {"llm", "tool", "agent", "embedding"}
 RETRIEVALS = {"retrieval": "retriever", "rerank": "reranker", "reranking": "reranker"}
@@ -185,7 +184,8 @@ def reader(span: Span) -> Reader:
     operation = _operation(span) or ""
     if _is_tool(span, operation):
         return semconv_tools.read
-    if operation in AGENT_KINDS:
+    answers = operation == INVOKED and "gen_ai.response.id" in span.attributes
+    if operation in AGENT_KINDS and not answers:
         return partial(_read_agent, kind=AGENT_KINDS[operation])
     if operation in RETRIEVALS:
         return partial(_read_retrieval, kind=RETRIEVALS[operation])

@@ -5,6 +5,7 @@ from typing import Any
 
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
+from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.dialects.semconv_events import CHOICE, EVENTS, listed, records
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Message, Span
 from otel_lightning.collector.derive.text import json_text, messages, payloads, resumed
@@ -25,6 +26,14 @@ REASONED = "gen_ai.content.reasoning"
 """OpenLIT's key of an answer's reasoning, which its messages lack."""
 BESIDE = (SYSTEM, EVENTS, OLD_ROLE, REASONED, *STREAMED)
 """Keys that say more of the messages than `INPUT` and `OUTPUT` do."""
+OF_RESPONSES = {"microsoft-otel-openai-agents"}
+"""The scopes of packages that write a request of the Responses API without its instructions, and
+the model that answered as the one that was asked for. Calls of other APIs have the provider's own
+response as their answer."""
+RESPONSE = ('[{"', '{"')
+"""How a text begins that may be a provider's response, or a list with one."""
+COMPLETION = '"object":"chat.completion"'
+"""What the text of such a response has."""
 _MESSAGE = {"role", "parts", "tool_calls"}
 """Keys of which a message has one at least."""
 ITEMS = "["
@@ -63,7 +72,8 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
         Whether a text was truncated or a stream abandoned.
     """
     plan = shape_of(attributes).plan(_Plan)
-    if plan.is_plain and _fill_texts(call, attributes):
+    is_plain = plan.is_plain and span.scope_name not in OF_RESPONSES
+    if is_plain and _fill_texts(call, attributes):
         return False
     sent, answered = reading.text(attributes, *plan.sent), attributes.get(OUTPUT)
     system = attributes.get(SYSTEM)
@@ -104,7 +114,8 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
         reasoning = {"type": "reasoning", "content": thought}
         choices[0] = {**choices[0], "parts": [reasoning, *choices[0]["parts"]]}
     call.output_messages = choices or None
-    cut = cut_input or cut_output or json_text.is_cut(system)
+    lacks = _settle_response(call, span.scope_name)
+    cut = lacks or cut_input or cut_output or json_text.is_cut(system)
     return cut or (plan.is_streamed and _is_abandoned(attributes, outputs or []))
 
 
@@ -114,7 +125,7 @@ def _fill_texts(call: LlmCall, attributes: Attributes) -> bool:
     if sent is None or sent["parts"][0]["content"].startswith(ITEMS):
         return False
     answered = messages.one_text(json_text.parse(attributes[OUTPUT]))
-    if answered is None:
+    if answered is None or answered["parts"][0]["content"].startswith(ITEMS):
         return False
     answered["role"] = "assistant"
     call.input_messages, call.output_messages = [sent], [answered]
@@ -211,6 +222,32 @@ def _sent_items(history: list[Any]) -> list[Any]:
         for item in items
     )
     return items if known and items else history
+
+
+def _settle_response(call: LlmCall, scope_name: str | None) -> bool:
+    """Read the provider's response that is the only text of an answer.
+
+    Microsoft's distribution for JavaScript writes so what models behind chat completions answer to
+    the OpenAI Agents SDK.
+
+    Returns:
+        Whether the input lacks the system's instructions.
+    """
+    said = _only_text(call.output_messages)
+    whole = said.startswith(RESPONSE) and COMPLETION in said
+    if whole and payloads.fill_from_response(call, without_made_up_id(json_text.parse(said))):
+        if call.response_model == call.request_model:
+            call.response_model = None  # the SDK built the response of a stream
+    elif scope_name in OF_RESPONSES and call.output_messages:
+        call.response_model, call.request_model = call.request_model, None
+    sent = call.input_messages
+    return scope_name in OF_RESPONSES and not (sent and sent[0]["role"] == "system")
+
+
+def _only_text(answer: list[Message] | None) -> str:
+    parts = answer[0]["parts"] if answer and len(answer) == 1 else []
+    said = parts[0].get("content") if len(parts) == 1 and parts[0]["type"] == "text" else None
+    return said if isinstance(said, str) else ""
 
 
 def with_whole_output(logs: list[Attributes]) -> list[Attributes]:

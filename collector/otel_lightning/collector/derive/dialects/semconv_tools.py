@@ -15,6 +15,7 @@ ARGUMENTS = (
     "tool.arguments",
     "tool_arguments",
     "gcp.vertex.agent.tool_call_args",
+    "adk.tool_call_args",  # ADK-TS's
     "gen_ai.tool.input",
     "gen_ai.tool.arguments",  # Axiom's
     "traceloop.entity.input",
@@ -26,6 +27,7 @@ RESULTS = (
     "gen_ai.tool.call.result",
     "tool_response",
     "gcp.vertex.agent.tool_response",
+    "adk.tool_response",
     "gen_ai.tool.output",
     "gen_ai.tool.message",  # Axiom's
     "traceloop.entity.output",
@@ -45,8 +47,8 @@ WRAPPERS = frozenset(("input_str", "tool_name", "args", "ArgumentsInJSON"))
 _ALONE = {"result": set(), "Response": {"Extra", "ToolOutput"}}
 """Keys of a result that is alone in an object, each with what else the object may hold: Eino's is
 the second."""
-UNSPECIFIED = "<not specified>"
-"""What Google ADK writes as the id of a tool call that failed."""
+UNSPECIFIED = ("<not specified>", "<not_specified>")
+"""What Google's ADK and ADK-TS write as the id of a tool call that has none."""
 ADK = "adk-"
 """How the ids begin that Google ADK gives to the tool calls of Gemini."""
 MERGED_TOOLS = "(merged tools)"
@@ -83,7 +85,7 @@ def read(span: Span) -> ToolCall | None:
 
 
 def _known(call_id: str | None) -> str | None:
-    return None if call_id == UNSPECIFIED else call_id
+    return None if call_id in UNSPECIFIED else call_id
 
 
 class _Plan:

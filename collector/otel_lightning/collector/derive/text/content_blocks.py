@@ -18,6 +18,10 @@ LOST = "ToolCall"
 """What Splunk's package for LangChain writes as a part in place of tool calls."""
 BLOCKS = '[{"type":"'
 """How a text begins into which a package wrote all blocks of a message."""
+WRITTEN = '{"type":"'
+"""How a content begins that may be a block written as JSON."""
+OWN_KEYS = 2
+"""Number of keys of a part that has only a type and a content."""
 _BODIES_OF_CALLS = ("function", "function_call", "functionCall", "toolRequest", "toolUse")
 _CALL_BODIES = frozenset(_BODIES_OF_CALLS)
 
@@ -45,6 +49,8 @@ def _block_parts(block: Any) -> list[Part]:
     if not isinstance(block, dict):
         return [] if block == LOST else _known(text_part(block))
     kind = str(block.get("type") or _untyped(block))
+    if (inside := _blocks_inside(block, kind)) is not None:
+        return content_parts(inside)
     if (read := _PARTS.get(kind)) is not None:
         return _known(read(block))
     if kind in media_parts.KINDS:
@@ -52,6 +58,21 @@ def _block_parts(block: Any) -> list[Part]:
     if (item := hosted_tools.item_parts(block)) is not None:
         return item[1]
     return [hosted_tools.block_part(block) or {**block, "type": kind}]
+
+
+def _blocks_inside(block: Mapping[str, Any], kind: str) -> list[Any] | None:
+    """Return the blocks that a package put into one part; None if the part is no such part.
+
+    Azure's client for agents writes all blocks of a content into a text, and Microsoft's
+    distribution for JavaScript writes a block as JSON into a part of the block's type.
+    """
+    content = block.get("content")
+    if isinstance(content, list):
+        return content if kind in TEXTS else None
+    if not isinstance(content, str) or not content.startswith(WRITTEN) or len(block) > OWN_KEYS:
+        return None
+    inside = parse(content)
+    return [inside] if isinstance(inside, dict) and inside.get("type") == kind else None
 
 
 def _known(part: Part | None) -> list[Part]:

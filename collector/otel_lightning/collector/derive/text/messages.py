@@ -355,7 +355,7 @@ def _reasoning_parts(value: Mapping[str, Any], said: list[Part]) -> list[Part]:
 
 
 def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
-    calls = value.get("tool_calls")
+    calls = value.get("tool_calls") or value.get("toolCalls")
     if not isinstance(calls, list):
         return []
     # OpenInference for DSPy writes the `repr()` of each.
@@ -437,7 +437,7 @@ def _reasoning_item(item: Mapping[str, Any]) -> Message:
 _REASONING = ("reasoning_content", "reasoning", "thinking", "tool_plan")
 """Keys of the reasoning in a message of a chat; the last two are Ollama's and Cohere's."""
 _MORE = {
-    *("parts", "type", "kwargs", "data", "additional_kwargs", "finish_reason"),
+    *("parts", "type", "kwargs", "data", "additional_kwargs", "finish_reason", "toolCalls"),
     *_REASONING,
 }
 """Keys that a message of plain text does not have; one of them excludes the fast path."""
