@@ -27,7 +27,7 @@ PLACES = {
     "rebuild": ("refresh.refresh", "refresh"),
     "open_store": ("store",),
     "share_memory": ("process.allocator", "allocator", "store.allocator", "memory"),
-    "read_file": ("otlp.files", "files"),
+    "read_file": ("trace_files.read", "otlp.files", "files"),
 }
 """In which module of the package each function is, by today's name and by earlier ones."""
 TABLES = (
@@ -136,9 +136,10 @@ def recorded(folders: Sequence[str]) -> dict[str, dict[str, list[str]]]:
         path = Path(f"{os.environ['BENCH_FOLDER']}/{len(answer)}.duckdb")
         with found("open_store")(path) as store:
             for file in sorted(Path(folder).rglob("*.otlp.*")):
+                read = found("read_file")(file)
                 requests = [
                     found("Request")(one.signal, 1_800_000_000_000_000_000, one.body)
-                    for one in found("read_file")(file)
+                    for one in getattr(read, "requests", read)
                 ]
                 found("load")(store, requests, dead_letters=path.parent)
             derive_all(store)

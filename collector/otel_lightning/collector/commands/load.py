@@ -1,5 +1,6 @@
 """`lightning-ingest load` and `derive`."""
 
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -30,11 +31,19 @@ def load(
     client_key: Path | None,
     memory: int,
 ) -> None:
-    """Load OTLP files: protobuf, JSON or JSON lines, plain, gzip or zstd.
+    """Load files of OTLP, or what another trace store exported.
 
-    FILES are files or folders. Loading a file again changes nothing.
+    FILES are files or folders: OTLP as protobuf, JSON or JSON lines, or JSON of Jaeger, Langfuse,
+    LangSmith, MLflow, Phoenix or Tempo; plain, gzip or zstd. Scores and annotations become rewards.
+    Loading a file again changes nothing.
     """
-    from otel_lightning.collector.load.from_files import derive_all, expand, load_file
+    from otel_lightning.collector.load.from_files import (
+        Loaded,
+        derive_all,
+        expand,
+        load_file,
+        load_judgements,
+    )
     from otel_lightning.collector.process.allocator import share_memory
     from otel_lightning.collector.store import keep_files_private, open_store
     from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
@@ -42,7 +51,7 @@ def load(
 
     client = client_of(client_cert, client_key)
     broken: list[str] = []
-    records = new = 0
+    loaded: list[Loaded] = []
     paths = expand(files)
     share_memory()
     keep_files_private()
@@ -52,18 +61,23 @@ def load(
         progress = Progress("Loading", len(paths))
         for done, path in enumerate(paths, start=1):
             try:
-                loaded = load_file(opened, path, known, client)
+                loaded.append(load_file(opened, path, known, client))
             except (ValueError, OSError) as error:
                 broken.append(str(error))
-            else:
-                records, new = records + loaded.records, new + (loaded.new or 0)
             progress.report(done, "files")
         derive_all(opened, store)
+        if judgements := [one for file in loaded for one in file.judgements]:
+            loaded.append(load_judgements(opened, judgements, known, client))
+            derive_all(opened, store)
+        new = sum(one.new or 0 for one in loaded)
         fresh = "stored by the running lightning-ingest" if opened.server else f"{new:,} new"
+    records = sum(one.records for one in loaded)
     click.echo(
         f"{number_of(len(paths) - len(broken), 'file')}, "
         f"{number_of(records, 'span or log record', 'spans and log records')}, {fresh}."
     )
+    for reason, count in Counter(reason for one in loaded for reason in one.left_out).items():
+        click.echo(f"Not loaded: {count:,} times {reason}.", err=True)
     if broken:
         raise click.ClickException("\n".join(broken))
 

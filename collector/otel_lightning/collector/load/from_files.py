@@ -6,6 +6,7 @@ DuckDB lets one process write to a file, so a running ingester has to store them
 import http.client
 import time
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,24 +15,32 @@ from google.rpc.status_pb2 import Status
 from otel_lightning.collector.ingester_client.http import Client, connected
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.position import wait_until_derived
-from otel_lightning.collector.otlp.files import Contents, read_file
 from otel_lightning.collector.receive.accept import PROTOBUF
+from otel_lightning.collector.receive.feedback import as_request, judgement_record
 from otel_lightning.collector.receive.refusals import RETRY_AFTER_SECONDS
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.spool.folder import dead_letters
 from otel_lightning.collector.store import Server, Store, StoreError
 from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
+from otel_lightning.collector.store.sql_text import literal
+from otel_lightning.collector.trace_files.read import Contents, read_file
+from otel_lightning.collector.trace_files.records import ExportedJudgement
 
 TIMEOUT_SECONDS = 60
+IDS_AT_ONCE = 1_000
 
 
 class Loaded(NamedTuple):
-    """The number of records in one file, and how many of them were new."""
+    """The number of stored records, how many of them were new, and what is not stored."""
 
     records: int
     new: int | None
     """None if the running ingester stores them: it does not report the number."""
+    judgements: Sequence[ExportedJudgement] = ()
+    """What `load_judgements` has to store when the judged spans are stored."""
+    left_out: Sequence[str] = ()
+    """Why records cannot be stored: one clause for each record."""
 
 
 def load_file(
@@ -46,20 +55,81 @@ def load_file(
         client: Client certificate, if the ingester requires one.
 
     Raises:
-        ValueError: If the file is not complete OTLP.
+        ValueError: If the file does not hold traces, or is not complete.
         OSError: If it cannot be read.
         StoreError: If the store or the running ingester refuses it.
     """
-    contents = read_file(path)
-    records = sum(c.records for c in contents)
+    file = read_file(path)
+    new = _store(store, file.requests, known, client, path.parent)
+    records = sum(request.records for request in file.requests)
+    return Loaded(records, new, file.judgements, file.left_out)
+
+
+def load_judgements(
+    store: Store,
+    judgements: Sequence[ExportedJudgement],
+    known: SeenIds | None = None,
+    client: Client | None = None,
+) -> Loaded:
+    """Store the judgements of other trace stores, like those that are sent to `/v1/feedback`.
+
+    Args:
+        store: The store, in which the judged spans are.
+        judgements: The judgements.
+        known: As for `load_file`.
+        client: As for `load_file`.
+
+    Raises:
+        StoreError: If the store or the running ingester refuses them.
+    """
+    traces = _traces_of(store, {j.item["span_id"] for j in judgements if "trace_id" not in j.item})
+    records, left_out = [], list[str]()
+    # Of two judgements with one id, the one that is stored last counts.
+    for item, time_ns in sorted(judgements, key=attrgetter("time_ns")):
+        trace_id = item.get("trace_id") or traces.get(item["span_id"])
+        if trace_id is None:
+            left_out.append("a judgement of a span that is not in the store; load its span too")
+            continue
+        try:
+            records.append(judgement_record({**item, "trace_id": trace_id}, time_ns))
+        except ValueError as error:
+            left_out.append(f"a judgement, because {error}")
+    body = as_request(records).SerializeToString()
+    # Nothing is written to the folder: these records can be decoded.
+    new = _store(store, [Contents("logs", body, len(records))], known, client, Path())
+    return Loaded(len(records), new, left_out=left_out)
+
+
+def _traces_of(store: Store, span_ids: set[str]) -> dict[str, str]:
+    """Return the trace of each span that is stored once."""
+    found: dict[str, str] = {}
+    ids = sorted(span_ids)
+    for start in range(0, len(ids), IDS_AT_ONCE):
+        some = literal(ids[start : start + IDS_AT_ONCE])
+        rows = store.rows(
+            f"SELECT span_id, min(trace_id) AS trace_id FROM spans WHERE span_id IN {some} "
+            "GROUP BY span_id HAVING count(*) = 1"
+        )
+        found.update((row["span_id"], row["trace_id"]) for row in rows)
+    return found
+
+
+def _store(
+    store: Store,
+    contents: Sequence[Contents],
+    known: SeenIds | None,
+    client: Client | None,
+    folder: Path,
+) -> int | None:
+    """Store requests; return the number of new records, None if the ingester stores them."""
     if store.server:
         _send(store.server, contents, client)
-        return Loaded(records, None)
+        return None
     now = time.time_ns()
     requests = [Request(c.signal, now, c.body) for c in contents]
-    # `forget` looks there, and not beside the file.
-    letters = dead_letters(store.path) if store.path else path.parent
-    return Loaded(records, load(store, requests, known, dead_letters=letters))
+    # `forget` looks there, and not in the folder of the file.
+    letters = dead_letters(store.path) if store.path else folder
+    return load(store, requests, known, dead_letters=letters)
 
 
 def derive_all(

@@ -1,4 +1,4 @@
-"""OTLP: its fields, its JSON form, its files, and the repair of damaged requests.
+"""OTLP: its fields, its JSON form, and the repair of damaged requests.
 
 `fields.py` lists the messages and fields that are stored.
 """

@@ -7,7 +7,7 @@ An invalid item is refused alone; the other items of the request are stored.
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -77,17 +77,31 @@ def read_feedback(body: bytes, now_ns: int) -> Feedback:
     for index, item in enumerate(data if isinstance(data, list) else [data]):
         try:
             # Adding the index keeps the order of items that arrive in one request.
-            records.append(_record(item, now_ns + index))
+            records.append(judgement_record(item, now_ns + index))
         except ValueError as error:
             refused.append(Refused(index, _known_id(item), str(error)))
+    return Feedback(as_request(records), len(records), refused)
+
+
+def as_request(records: Iterable[LogRecord]) -> ExportLogsServiceRequest:
+    """Build the request that stores these judgements."""
     request = ExportLogsServiceRequest()
     scope = request.resource_logs.add().scope_logs.add()
     scope.scope.name = SCOPE
     scope.log_records.extend(records)
-    return Feedback(request, len(records), refused)
+    return request
 
 
-def _record(item: Any, now_ns: int) -> LogRecord:
+def judgement_record(item: Any, now_ns: int) -> LogRecord:
+    """Convert one judgement to a log record.
+
+    Args:
+        item: The judgement, as parsed from JSON.
+        now_ns: Time of receipt, Unix nanoseconds.
+
+    Raises:
+        ValueError: If a field is missing, unknown or invalid; the message says which.
+    """
     if not isinstance(item, dict):
         raise ValueError(f"expected a JSON object, got {_shown(item)}")  # noqa: TRY004
     unknown = item.keys() - READERS.keys()

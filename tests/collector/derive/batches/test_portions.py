@@ -15,11 +15,11 @@ from support.made_rollouts import make
 from otel_lightning.collector.derive.batches import batch, large_traces
 from otel_lightning.collector.derive.batches.portions import BATCHES_WHOLE, Portioning
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.otlp.files import read_file
 from otel_lightning.collector.refresh import refresh as refreshing
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.store import open_store
+from otel_lightning.collector.trace_files.read import read_file
 
 COMPARED = (*TABLES, "reward_events", "rollout_tasks", "retrievals", "rollout_rows", "trace_keys")
 WHOLE = 1_000_000
@@ -40,7 +40,7 @@ def derived(sent: list[Request], size: int) -> Compared:
 def recorded() -> list[Request]:
     """Return all recordings, mixed, so that the spans of no trace are side by side."""
     files = sorted(DATA.rglob("*.otlp.*"))
-    found = [Request(one.signal, 1, one.body) for file in files for one in read_file(file)]
+    found = [Request(one.signal, 1, one.body) for file in files for one in read_file(file).requests]
     spans = [
         (group.resource, scope.scope, span)
         for one in found

@@ -1,8 +1,12 @@
-"""Read OTLP files: protobuf, JSON or JSON lines, plain, gzip or zstd, detected by content."""
+"""Read files of traces: protobuf, JSON or JSON lines, plain, gzip or zstd, detected by content.
+
+JSON holds OTLP, or records that another trace store exported.
+"""
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +19,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_lightning.collector.otlp.json_encoding import parse_json
 from otel_lightning.collector.otlp.signals import Signal
+from otel_lightning.collector.trace_files.formats import FORMATS, Format
+from otel_lightning.collector.trace_files.records import (
+    Exported,
+    ExportedJudgement,
+    ExportedSpan,
+    LeftOut,
+    key_values,
+)
 
 # First bytes of a compressed file: RFC 1952 (gzip) and RFC 8878 (zstd).
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -24,6 +36,10 @@ KINDS: dict[str, tuple[Signal, Any]] = {
     "resourceSpans": ("traces", ExportTraceServiceRequest),
     "resourceLogs": ("logs", ExportLogsServiceRequest),
 }
+SPANS_AT_ONCE = 1_000
+"""How many spans of another store become one request."""
+Row = tuple[str, Any]
+"""A record and where it stands, for error messages."""
 
 
 class Contents(NamedTuple):
@@ -34,11 +50,20 @@ class Contents(NamedTuple):
     records: int
 
 
-def read_file(path: Path) -> list[Contents]:
+class TraceFile(NamedTuple):
+    """What a file holds."""
+
+    requests: list[Contents]
+    judgements: Sequence[ExportedJudgement] = ()
+    left_out: Sequence[str] = ()
+    """Why records cannot be stored: one clause for each record."""
+
+
+def read_file(path: Path) -> TraceFile:
     """Read and check a whole file, so that a damaged file stores nothing.
 
     Raises:
-        ValueError: If it is not OTLP, is damaged or is truncated; the message says which.
+        ValueError: If it holds no traces, is damaged or is truncated; the message says which.
         OSError: If it cannot be read.
     """
     try:
@@ -52,8 +77,8 @@ def read_file(path: Path) -> list[Contents]:
     if not data.strip():
         raise ValueError(f"{path}: is empty. Export the traces again.")
     if data.lstrip()[:1] in (b"{", b"["):
-        return list(_json(path, data))
-    return [_protobuf(path, data)]
+        return _json(path, _documents(path, data))
+    return TraceFile([_protobuf(path, data)])
 
 
 def _decompress(data: bytes) -> bytes:
@@ -65,14 +90,37 @@ def _decompress(data: bytes) -> bytes:
     return data
 
 
-def _json(path: Path, data: bytes) -> Iterator[Contents]:
+def _documents(path: Path, data: bytes) -> Iterator[Row]:
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError:
-        for line, document in _json_lines(path, data):
-            yield _document(f"{path}:{line}", document)
+        for number, line in _json_lines(path, data):
+            yield f"{path}:{number}", line
     else:
-        yield _document(str(path), document)
+        yield str(path), document
+
+
+def _json(path: Path, documents: Iterable[Row]) -> TraceFile:
+    requests: list[Contents] = []
+    exported: list[Exported] = []
+    for where, document in documents:
+        if otlp := _otlp(where, document):
+            requests.append(otlp)
+        else:
+            exported += _exported(where, document)
+    spans = [one for one in exported if isinstance(one, ExportedSpan)]
+    try:
+        requests += [
+            _request(spans[start : start + SPANS_AT_ONCE])
+            for start in range(0, len(spans), SPANS_AT_ONCE)
+        ]
+    except ValueError as error:
+        raise ValueError(f"{path}: a span cannot be read ({error}).") from error
+    return TraceFile(
+        requests,
+        [one for one in exported if isinstance(one, ExportedJudgement)],
+        [one.reason for one in exported if isinstance(one, LeftOut)],
+    )
 
 
 def _json_lines(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:
@@ -86,7 +134,8 @@ def _json_lines(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:
                 ) from error
 
 
-def _document(where: str, document: Any) -> Contents:
+def _otlp(where: str, document: Any) -> Contents | None:
+    """Return the request that is in a document, None if it is not OTLP."""
     for key, (signal, kind) in KINDS.items():
         if isinstance(document, dict) and key in document:
             try:
@@ -94,9 +143,46 @@ def _document(where: str, document: Any) -> Contents:
             except ValueError as error:
                 raise ValueError(f"{where}: is not OTLP/JSON ({error}).") from error
             return Contents(signal, request.SerializeToString(), _count(request))
-    raise ValueError(
-        f"{where}: is JSON but not OTLP: it has neither resourceSpans nor resourceLogs."
-    )
+    return None
+
+
+def _exported(where: str, document: Any) -> Iterator[Exported]:
+    """Yield what a document of another trace store holds: one record, a list, or a page of them."""
+    page = document.get("data") if isinstance(document, dict) else document
+    rows = page if isinstance(page, list) else [document]
+    for row in rows:
+        format_ = next((one for one in FORMATS if isinstance(row, dict) and one.matches(row)), None)
+        if format_ is None:
+            raise ValueError(
+                f"{where}: is JSON, but neither OTLP (it has neither resourceSpans nor "
+                f"resourceLogs) nor an export of {', '.join(one.NAME for one in FORMATS)}."
+            )
+        yield from _read_row(where, format_, row)
+
+
+def _read_row(where: str, format_: Format, row: Mapping[str, Any]) -> list[Exported]:
+    try:
+        return list(format_.read(row))
+    except KeyError as error:
+        raise ValueError(f"{where}: a record of {format_.NAME} lacks {error}.") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{where}: a record of {format_.NAME} cannot be read ({error})."
+        ) from error
+
+
+def _request(spans: Iterable[ExportedSpan]) -> Contents:
+    """Build one request of the spans, grouped by neighbours of the same resource and scope."""
+    resources = [
+        {
+            "resource": {"attributes": key_values(resource)},
+            "scopeSpans": [{"scope": {"name": scope}, "spans": [one.span for one in some]}],
+        }
+        for (resource, scope), some in groupby(spans, lambda one: (one.resource, one.scope))
+    ]
+    body = orjson.dumps({"resourceSpans": resources})
+    request = parse_json(ExportTraceServiceRequest, body)
+    return Contents("traces", request.SerializeToString(), _count(request))
 
 
 def _protobuf(path: Path, data: bytes) -> Contents:

@@ -1,0 +1,186 @@
+"""What a format of another trace store yields: spans as OTLP/JSON, judgements, what is left out.
+
+The functions build OTLP/JSON from plain Python values.
+"""
+
+import binascii
+import math
+import re
+from base64 import b64decode
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import orjson
+
+Json = Mapping[str, Any]
+INTERNAL = 1  # SPAN_KIND_INTERNAL
+OK, ERROR = 1, 2  # STATUS_CODE_OK, STATUS_CODE_ERROR
+KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
+CODES = ("UNSET", "OK", "ERROR")
+TRACE_BYTES, SPAN_BYTES = 16, 8
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+INT64 = 1 << 63
+
+
+class ExportedSpan(NamedTuple):
+    """A span as OTLP/JSON, with the attributes of its resource and the name of its scope."""
+
+    span: Json
+    resource: Json
+    scope: str
+
+
+class ExportedJudgement(NamedTuple):
+    """A judgement with the fields of `/v1/feedback`, and when it was made or changed last.
+
+    `span_id` without `trace_id` names a span that has to be looked up in the store.
+    """
+
+    item: Json
+    time_ns: int
+
+
+class LeftOut(NamedTuple):
+    """A record that cannot be stored; `reason` names it and says why."""
+
+    reason: str
+
+
+Exported = ExportedSpan | ExportedJudgement | LeftOut
+
+
+def span(  # noqa: PLR0913  the fields of a span
+    *,
+    trace_id: str,
+    span_id: str,
+    name: str,
+    start_ns: int,
+    end_ns: int | None,
+    attributes: Json,
+    parent_id: str | None = None,
+    status: int = 0,
+    message: str | None = None,
+    events: Iterable[Json] = (),
+    kind: int = INTERNAL,
+) -> Json:
+    """Build one span. Without an end, it ends when it starts."""
+    return {
+        "traceId": trace_id,
+        "spanId": span_id,
+        "parentSpanId": parent_id or "",
+        "name": name,
+        "kind": kind,
+        "startTimeUnixNano": start_ns,
+        "endTimeUnixNano": start_ns if end_ns is None else end_ns,
+        "attributes": key_values(attributes),
+        "events": list(events),
+        "status": {"code": status, "message": message or ""},
+    }
+
+
+def otlp_span(span: Json) -> Json:
+    """Rewrite a span in protobuf's JSON mapping, with names of enums and base64, as OTLP/JSON."""
+    status, parent = span.get("status") or {}, span.get("parentSpanId")
+    return {
+        **span,
+        **_ids(span),
+        "parentSpanId": span_id(parent) if parent else "",
+        "kind": _enum(span.get("kind"), "SPAN_KIND_", KINDS),
+        "status": {**status, "code": _enum(status.get("code"), "STATUS_CODE_", CODES)},
+        "links": [{**link, **_ids(link)} for link in span.get("links") or []],
+    }
+
+
+def _ids(of: Json) -> Json:
+    return {"traceId": trace_id(of["traceId"]), "spanId": span_id(of["spanId"])}
+
+
+def _enum(value: Any, prefix: str, names: tuple[str, ...]) -> int:
+    """Return the number of an enum that is written as a name or as a number."""
+    return names.index(value.removeprefix(prefix)) if isinstance(value, str) else value or 0
+
+
+def event(name: str, time_ns: int, attributes: Json) -> Json:
+    """Build one event of a span."""
+    return {"name": name, "timeUnixNano": time_ns, "attributes": key_values(attributes)}
+
+
+def key_values(attributes: Json) -> list[Json]:
+    """Build a list of attributes; those without a value are left out."""
+    return [
+        {"key": key, "value": _any_value(value)}
+        for key, value in attributes.items()
+        if value is not None
+    ]
+
+
+def _any_value(value: Any) -> Json:
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int) and -INT64 <= value < INT64:
+        return {"intValue": value}
+    if isinstance(value, float):
+        return {"doubleValue": value if math.isfinite(value) else str(value)}
+    if isinstance(value, list | tuple):
+        return {"arrayValue": {"values": [_any_value(one) for one in value]}}
+    if isinstance(value, Mapping):
+        return {"kvlistValue": {"values": key_values(value)}}
+    return {} if value is None else {"stringValue": str(value)}
+
+
+def json_text(value: Any) -> str | None:
+    """Return a text as it is, and any other value as JSON; None if there is no value."""
+    return value if value is None or isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def nanoseconds(time: str) -> int:
+    """Convert ISO 8601 to Unix nanoseconds; a time without a zone is in UTC.
+
+    Raises:
+        ValueError: If it is not ISO 8601.
+    """
+    moment = datetime.fromisoformat(time)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (moment - EPOCH) // MICROSECOND * 1000
+
+
+def trace_id(text: str) -> str:
+    """Return a trace id of 32 hex digits: the id itself, the digits of a UUID, or else a hash.
+
+    The hash is the one of Langfuse's `create_trace_id(seed=…)`.
+    """
+    return _hex(text, TRACE_BYTES) or _uuid(text) or _hash(text, TRACE_BYTES)
+
+
+def span_id(text: str) -> str:
+    """Return a span id of 16 hex digits: the id itself, the end of a UUID, or else a hash.
+
+    The first half of a UUID of version 7 is a time, which several spans can share.
+    """
+    return _hex(text, SPAN_BYTES) or _uuid(text)[-2 * SPAN_BYTES :] or _hash(text, SPAN_BYTES)
+
+
+def _hex(text: str, size: int) -> str:
+    """Return an id in hex that is written in hex or base64, '' if it is neither."""
+    if re.fullmatch(rf"[0-9a-fA-F]{{{2 * size}}}", text):
+        return text.lower()
+    try:
+        decoded = b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return ""
+    return decoded.hex() if len(decoded) == size else ""
+
+
+def _uuid(text: str) -> str:
+    try:
+        return UUID(text).hex
+    except ValueError:
+        return ""
+
+
+def _hash(text: str, size: int) -> str:
+    return sha256(text.encode()).digest()[:size].hex()
