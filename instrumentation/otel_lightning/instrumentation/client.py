@@ -7,7 +7,7 @@ as openai is imported, before any instrumentor runs.
 
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, Final
 
@@ -53,7 +53,15 @@ def switch_off() -> None:
 
 
 @never_raise
-def wrap(module: ModuleType) -> None:
+@cache
+def wrap_when_imported() -> None:
+    """Install the wrappers when openai is imported, or now; they record after `switch_on`."""
+    for module in ENDPOINTS:
+        wrapt.register_post_import_hook(_wrap, module)
+
+
+@never_raise
+def _wrap(module: ModuleType) -> None:
     """Install the wrappers on one resource of the client.
 
     Args:

@@ -26,7 +26,6 @@ from otel_lightning.instrumentation import (
     propagation,
     providers,
     quiet,
-    tokens,
     unrecorded,
 )
 from otel_lightning.instrumentation.guard import never_raise
@@ -40,7 +39,7 @@ def prepare() -> None:
     """Run the steps that must precede every instrumentor; OpenTelemetry's loader calls it first."""
     privacy.share_switch()
     bundled.load_when_imported()
-    tokens.capture_tokens()
+    client.wrap_when_imported()
     missing.say_what_is_missing()
 
 
@@ -134,7 +133,7 @@ def _stamp_spans(undo: ExitStack, provider: TracerProvider) -> None:
     # Before the last delivery, so that spans of open streams are among what is delivered.
     delivery.before_finish.append(model_call.end_open)
     undo.callback(delivery.before_finish.remove, model_call.end_open)
-    tokens.capture_tokens()
+    client.wrap_when_imported()
     client.switch_on(inferred_tools)
     undo.callback(client.switch_off)
 
