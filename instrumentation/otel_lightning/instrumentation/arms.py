@@ -160,11 +160,11 @@ def put_in_force(choices: Mapping[str, Choice]) -> Iterator[None]:
 
 
 def write_choice(choice: Choice, span: Span) -> None:
-    """Write a choice to the span of the model call that it was made for.
+    """Write a choice to a span that has not ended, once.
 
     Args:
         choice: Attributes of a `feature_flag.evaluation` event.
-        span: The span of a model call.
+        span: The span that it applies to.
     """
     # The hook may have written it already, if the flag was evaluated inside this span.
     if span.is_recording() and not _carries(span, choice):
@@ -221,8 +221,8 @@ def _record(hook_context: "HookContext", details: "FlagEvaluationDetails[Any]") 
     # flag is no longer in force either.
     new = {} if choice is None else {details.flag_key: InForce(choice, span)}
     _in_force.set({**others, **new})
-    if choice is not None and span.is_recording() and not _carries(span, choice):
-        span.add_event(attributes.FEATURE_FLAG_EVALUATION, choice)
+    if choice is not None:
+        write_choice(choice, span)
 
 
 def _choice(hook_context: "HookContext", details: "FlagEvaluationDetails[Any]") -> Choice | None:

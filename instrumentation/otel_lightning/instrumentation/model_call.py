@@ -193,7 +193,7 @@ class ModelCall:
         }
         items = self.request.get("input")
         for item in items if isinstance(items, list) else ():
-            own, call_id = _get(item, "id"), _get(item, "call_id")
+            own, call_id = field_of(item, "id"), field_of(item, "call_id")
             if own and call_id and own != call_id:
                 ids[own] = call_id
         for name in ("gen_ai.input.messages", "gen_ai.output.messages"):
@@ -310,7 +310,8 @@ def end_open() -> None:
             type(span).end(span)  # not `span.end`, which a raw stream replaces
 
 
-def _get(item: Any, name: str) -> Any:
+def field_of(item: Any, name: str) -> Any:
+    """Return a field of a message or item, which agents write as a dictionary or as an object."""
     return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
 
 

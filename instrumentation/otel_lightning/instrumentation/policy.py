@@ -23,7 +23,8 @@ from opentelemetry import trace
 
 from otel_lightning.instrumentation import arms, attributes
 from otel_lightning.instrumentation.identity import current_ids
-from otel_lightning.instrumentation.model_call import ModelCall
+from otel_lightning.instrumentation.model_call import ModelCall, field_of
+from otel_lightning.instrumentation.sent import tool_name
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
@@ -261,7 +262,7 @@ def _changed(endpoint: str, kwargs: dict[str, Any], variant: Mapping[str, Any]) 
         _set_system(endpoint, changed, str(variant["system"]))
     offered = kwargs.get("tools")
     if "tools" in variant and isinstance(offered, list):
-        changed["tools"] = [tool for tool in offered if _tool_name(tool) in variant["tools"]]
+        changed["tools"] = [tool for tool in offered if tool_name(tool) in variant["tools"]]
         if not changed["tools"]:
             # The API refuses the other two without tools.
             for name in ("tools", "tool_choice", "parallel_tool_calls"):
@@ -277,14 +278,9 @@ def _set_system(endpoint: str, changed: dict[str, Any], text: str) -> None:
     if endpoint == "responses":
         changed["instructions"] = text
     elif endpoint == "chat":
-        rest = [m for m in changed.get("messages") or () if _role(m) not in ("system", "developer")]
+        rest = [
+            m
+            for m in changed.get("messages") or ()
+            if field_of(m, "role") not in ("system", "developer")
+        ]
         changed["messages"] = [{"role": "system", "content": text}, *rest]
-
-
-def _role(message: Any) -> Any:
-    return message.get("role") if isinstance(message, dict) else getattr(message, "role", None)
-
-
-def _tool_name(tool: Any) -> Any:
-    function = tool.get("function") if isinstance(tool, dict) else None
-    return (function or tool).get("name") if isinstance(tool, dict) else None

@@ -37,8 +37,8 @@ def as_sent(
         late["gen_ai.input.messages"] = json.dumps([first, *rest])
     defined = present.get("gen_ai.tool.definitions") if "tools" in changed else None
     if isinstance(defined, str):
-        offered = {_name(tool) for tool in request.get("tools") or ()}
-        kept = [tool for tool in json.loads(defined) if _name(tool) in offered]
+        offered = {tool_name(tool) for tool in request.get("tools") or ()}
+        kept = [tool for tool in json.loads(defined) if tool_name(tool) in offered]
         late["gen_ai.tool.definitions"] = json.dumps(kept)
     return late
 
@@ -54,5 +54,6 @@ def _system(request: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _name(tool: Any) -> Any:
+def tool_name(tool: Any) -> Any:
+    """Return the name of a tool of a request; None for a value that is no tool."""
     return (tool.get("function") or tool).get("name") if isinstance(tool, dict) else None

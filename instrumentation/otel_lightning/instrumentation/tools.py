@@ -6,7 +6,7 @@ span `execute_tool {name}` per tool call, unless a framework made a span for it.
 
 import json
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCod
 from otel_lightning.instrumentation import attributes, privacy
 from otel_lightning.instrumentation.answers import ToolRequest
 from otel_lightning.instrumentation.genai import attributes_of
-from otel_lightning.instrumentation.model_call import ModelCall
+from otel_lightning.instrumentation.model_call import ModelCall, field_of
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
@@ -173,23 +173,23 @@ def _results(call: ModelCall) -> Iterator[Result]:
 
 def _chat_results(messages: Any) -> Iterator[Result]:
     for message in _from_end(messages):
-        role = _get(message, "role")
+        role = field_of(message, "role")
         if role == "assistant":
             return
         if role == "tool":
-            text = _text(_get(message, "content"))
-            yield Result(str(_get(message, "tool_call_id")), text, _says_error(text))
+            text = _text(field_of(message, "content"))
+            yield Result(str(field_of(message, "tool_call_id")), text, _says_error(text))
 
 
 def _items_results(items: Any) -> Iterator[Result]:
     seen = False
     for item in _from_end(items):
-        kind = _get(item, "type")
+        kind = field_of(item, "type")
         if str(kind).endswith("_call_output"):
             seen = True
-            text = _text(_get(item, "output"))
-            failed = _get(item, "status") == "incomplete" or _says_error(text)
-            yield Result(str(_get(item, "call_id")), text, failed)
+            text = _text(field_of(item, "output"))
+            failed = field_of(item, "status") == "incomplete" or _says_error(text)
+            yield Result(str(field_of(item, "call_id")), text, failed)
         elif seen and kind in (None, "message"):
             return
 
@@ -197,10 +197,10 @@ def _items_results(items: Any) -> Iterator[Result]:
 def _repeated(call: ModelCall, call_id: str) -> tuple[str, str] | None:
     """Return the name and arguments of a tool call, which the request repeats."""
     for message in _from_end(call.request.get("messages")):
-        for asked in _get(message, "tool_calls") or ():
-            if _get(asked, "id") == call_id:
-                function = _get(asked, "function")
-                return str(_get(function, "name")), str(_get(function, "arguments"))
+        for asked in field_of(message, "tool_calls") or ():
+            if field_of(asked, "id") == call_id:
+                function = field_of(asked, "function")
+                return str(field_of(function, "name")), str(field_of(function, "arguments"))
     return None
 
 
@@ -209,15 +209,11 @@ def _from_end(items: Any) -> Iterable[Any]:
     return items[: -_SCANNED - 1 : -1] if isinstance(items, list | tuple) else ()
 
 
-def _get(item: Any, name: str) -> Any:
-    return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
-
-
 def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
-    if isinstance(content, list) and all(isinstance(_get(one, "text"), str) for one in content):
-        return "".join(_get(one, "text") for one in content)
+    if isinstance(content, list) and all(isinstance(field_of(one, "text"), str) for one in content):
+        return "".join(field_of(one, "text") for one in content)
     return json.dumps(content, default=str)
 
 
