@@ -10,7 +10,7 @@ from otel_lightning.learner.evaluate import intervals
 from otel_lightning.learner.evaluate.betting import Scores, log_wealth, lower_bound
 from otel_lightning.learner.evaluate.estimates import STEADY, _by_model, _steady, estimated
 from otel_lightning.learner.evaluate.gains import per_task
-from otel_lightning.learner.evaluate.off_policy import METHODS, Logged
+from otel_lightning.learner.evaluate.off_policy import METHODS, Estimate, Logged
 from otel_lightning.learner.evaluate.off_policy.logged import Fit
 
 UNIT = (0.0, 1.0)
@@ -83,8 +83,8 @@ def test_each_task_moves_the_fit_by_the_mean_of_its_weighted_residuals() -> None
 def test_the_bootstrap_does_not_depend_on_the_unit_of_the_weights() -> None:
     rng = np.random.default_rng(3)
     weights = rng.random(50)
-    one = intervals.Sums(weights * rng.random(50), weights)
-    thousandth = intervals.Sums(one.numerators / 1000, one.denominators / 1000)
+    one = Estimate(weights * rng.random(50), weights)
+    thousandth = Estimate(one.numerators / 1000, one.denominators / 1000)
     assert intervals.bootstrap(thousandth) == pytest.approx(intervals.bootstrap(one))
 
 
@@ -221,8 +221,8 @@ def test_bootstrap_counts_draws_without_any_weight_as_the_worst() -> None:
 def test_bootstrap_of_many_tasks_agrees_with_the_normal_approximation() -> None:
     rng = np.random.default_rng(4)
     estimate = METHODS["ips"](Logged.without_model(rng.random(50_000), np.ones(50_000)))
-    sums = intervals.by_task(estimate, np.arange(50_000))
-    assert intervals.bootstrap(sums) == pytest.approx(intervals.normal(sums), abs=4e-4)
+    by_task = intervals.by_task(estimate, np.arange(50_000))
+    assert intervals.bootstrap(by_task) == pytest.approx(by_task.interval, abs=4e-4)
 
 
 def test_values_that_rounding_put_below_the_least_one_give_the_least_bound() -> None:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from otel_lightning.learner.evaluate.intervals import Sums, bootstrap
+from otel_lightning.learner.evaluate.intervals import bootstrap
+from otel_lightning.learner.evaluate.off_policy import Estimate
 from otel_lightning.learner.rollout_runner import Report
 from otel_lightning.learner.rollout_runner.report import BLOCKS, interval
 
@@ -29,15 +30,15 @@ def test_interval_is_that_of_the_bootstrap_of_estimates(tasks: int) -> None:
     # Rollouts of a task are alike, and tasks have different numbers of them.
     chances = rng.uniform(size=tasks)
     rewards = [list(rng.binomial(1, p, rng.integers(1, 6)).astype(float)) for p in chances]
-    sums = Sums(
+    estimate = Estimate(
         np.array([sum(some) for some in rewards]), np.array([len(some) for some in rewards], float)
     )
     low, high = interval(report_of(rewards)) or (0.0, 0.0)
-    expected = bootstrap(sums)
+    expected = bootstrap(estimate)
     # Both draw 1,000 samples: an end varies by a tenth of the interval's half width.
     error = 0.15 * (expected[1] - expected[0])
     assert (low, high) == pytest.approx(expected, abs=error)
-    assert low < sums.value < high
+    assert low < estimate.value < high
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 30])

@@ -1,7 +1,7 @@
 """Confidence intervals of one estimator's value; intervals that are not reliable are left out."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,24 +59,24 @@ def estimated(
         seed: Seed of the bootstrap.
     """
     estimate = off_policy.METHODS[method](logged)
-    sums = intervals.by_task(estimate, tasks)
+    by_task = intervals.by_task(estimate, tasks)
     biased = method in BIASED
-    if not np.isfinite(sums.value):
+    if not np.isfinite(by_task.value):
         nothing = (None, None, None, None)
-        return Estimated(method, sums.value, intervals.standard_error(sums), *nothing, biased)
+        return Estimated(method, by_task.value, by_task.standard_error, *nothing, biased)
     if method == "snips":
         # A ratio has no scores with known limits. So its intervals come from inverting a test of w
         # * (r - v), which has mean 0 at the true v.
-        limits = snips_limits(logged, reward_range, sums.value)
-        values = per_task(estimate.numerators - sums.value * estimate.denominators, tasks)
+        limits = snips_limits(logged, reward_range, by_task.value)
+        values = per_task(estimate.numerators - by_task.value * estimate.denominators, tasks)
         bernstein, betting = (
-            _by_inversion(logged, tasks, reward_range, sums.value, by)
+            _by_inversion(logged, tasks, reward_range, by_task.value, by)
             for by in (_bernstein_rejects, _betting_rejects)
         )
     else:
         limits = score_limits(method, logged, reward_range)
-        sums = sums._replace(numerators=sums.numerators + _by_model(method, logged, tasks))
-        values = sums.numerators
+        values = by_task.numerators + _by_model(method, logged, tasks)
+        by_task = replace(by_task, numerators=values)
         bernstein = intervals.empirical_bernstein(values, limits)
         betting = intervals.betting(values, limits)
     steady = logged.unseen == 0 and _steady(method, logged, (values, tasks), limits)
@@ -85,10 +85,10 @@ def estimated(
     possible = limits if biased and reward_range[0] < reward_range[1] else reward_range
     return Estimated(
         method=method,
-        value=sums.value,
-        standard_error=intervals.standard_error(sums),
-        normal=intervals.normal(sums) if steady else None,
-        bootstrap=intervals.bootstrap(sums, seed) if steady else None,
+        value=by_task.value,
+        standard_error=by_task.standard_error,
+        normal=by_task.interval if steady else None,
+        bootstrap=intervals.bootstrap(by_task, seed) if steady else None,
         bernstein=_within(bernstein, logged.unseen, possible),
         betting=_within(betting, logged.unseen, possible),
         biased=biased,

@@ -1,10 +1,8 @@
-"""Confidence intervals of a value: normal approximation, bootstrap, Bernstein and betting.
+"""Confidence intervals of a value: bootstrap, Bernstein and betting.
 
 Each uses one observation per task, since rollouts of one task are correlated, and returns a
-two-sided 95 % interval.
+two-sided 95 % interval. The normal approximation is `Estimate.interval`.
 """
-
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,50 +19,21 @@ RESAMPLES = 1000
 BLOCKS = 2000
 """Largest number of units that the bootstrap resamples. More tasks are put into this many random
 blocks, which are resampled instead, so that the bootstrap stays fast."""
-NORMAL_97_5 = 1.959963984540054
 
 
-class Sums(NamedTuple):
-    """Numerator and denominator of a value, averaged within each task, shape [T]."""
-
-    numerators: Floats
-    denominators: Floats
-
-    @property
-    def value(self) -> float:
-        """The ratio of the sums."""
-        total = float(self.denominators.sum())
-        return float(self.numerators.sum()) / total if total > 0 else float("nan")
+def by_task(estimate: Estimate, tasks: NDArray[np.int64]) -> Estimate:
+    """Average an estimate's parts within each task, so that each task counts once: shape [T]."""
+    return Estimate(per_task(estimate.numerators, tasks), per_task(estimate.denominators, tasks))
 
 
-def by_task(estimate: Estimate, tasks: NDArray[np.int64]) -> Sums:
-    """Average an estimate's parts within each task, so that each task counts once."""
-    return Sums(per_task(estimate.numerators, tasks), per_task(estimate.denominators, tasks))
-
-
-def standard_error(sums: Sums) -> float:
-    """Compute the standard error of a ratio by the delta method, over tasks."""
-    count, total = len(sums.numerators), float(sums.denominators.sum())
-    if count <= 1 or total <= 0:
-        return float("nan")
-    residuals = sums.numerators - sums.value * sums.denominators
-    return float((float((residuals**2).sum()) * count / (count - 1)) ** 0.5 / total)
-
-
-def normal(sums: Sums) -> Interval:
-    """Bound a value by the normal approximation."""
-    reach = NORMAL_97_5 * standard_error(sums)
-    return sums.value - reach, sums.value + reach
-
-
-def bootstrap(sums: Sums, seed: int = 0) -> Interval:
+def bootstrap(estimate: Estimate, seed: int = 0) -> Interval:
     """Bound a value by resampling tasks: the percentile interval.
 
     Source:
         Efron & Tibshirani, An introduction to the bootstrap (1993), chapter 13.
     """
     rng = np.random.default_rng(seed)
-    numerators, denominators = _blocks(sums, rng)
+    numerators, denominators = _blocks(estimate, rng)
     count = len(numerators)
     values = np.empty(RESAMPLES)
     for i in range(RESAMPLES):
@@ -119,14 +88,15 @@ def betting(means: Floats, limits: Interval) -> Interval:
     return low, -lower_bound([Scores(-means, -limits[1])], ALPHA / 2)
 
 
-def _blocks(sums: Sums, rng: np.random.Generator) -> Sums:
-    count = len(sums.numerators)
+def _blocks(estimate: Estimate, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return numerators and denominators of the units to resample: tasks, or blocks of them."""
+    count = len(estimate.numerators)
     if count <= BLOCKS:
-        return sums
+        return estimate.numerators, estimate.denominators
     # A random assignment: blocks are exchangeable and almost equal in size, so resampling them
     # gives nearly the same variance as resampling tasks.
     block = rng.permutation(count) % BLOCKS
-    return Sums(
-        np.bincount(block, sums.numerators).astype(np.float64),
-        np.bincount(block, sums.denominators).astype(np.float64),
+    return (
+        np.bincount(block, estimate.numerators).astype(np.float64),
+        np.bincount(block, estimate.denominators).astype(np.float64),
     )

@@ -70,7 +70,7 @@ def test_standard_error_of_a_modelled_value_is_that_of_fitting_again(
         # A standard deviation of 200 draws is itself uncertain by 5 %.
         assert error == pytest.approx(deviation, rel=0.25), method
         plain = off_policy.METHODS[method](seen)
-        alone = intervals.standard_error(intervals.by_task(plain, one[0].tasks))
+        alone = intervals.by_task(plain, one[0].tasks).standard_error
         assert alone < (0.5 * error if method == "direct_method" else error)
 
 
