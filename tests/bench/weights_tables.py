@@ -8,7 +8,7 @@ import numpy as np
 from weights_agents import Problem
 from weights_cells import Cell, Cells
 
-from otel_lightning.learner.evaluate.paired import Compared, compare
+from otel_lightning.learner.evaluate.paired import PairedComparison, compare
 
 BASE = "base"
 CONTROLS = ("SFT on everything", "rft, shuffled rewards")
@@ -111,7 +111,7 @@ class Table:
         drawn = [self._cells[one][place].mean(heat) for one in self._drawn(name)]
         return sum(drawn) / len(drawn)
 
-    def _found(self, name: str, heat: str) -> Compared | Gain:
+    def _found(self, name: str, heat: str) -> PairedComparison | Gain:
         """Compare a model with the base; of controls, the chance of each shuffle counts too."""
         return self.repeated(name, heat) if name in CONTROLS else self.gain(name, heat)
 
@@ -126,7 +126,7 @@ class Table:
         olds, news = before.rewards[heat], after.rewards[heat]
         return {task: float(np.mean(news[task]) - np.mean(olds[task])) for task in olds}
 
-    def gain(self, name: str, heat: str, over: str = BASE) -> Compared:
+    def gain(self, name: str, heat: str, over: str = BASE) -> PairedComparison:
         """Compare two models on the same tasks; a task is one observation, in all seeds."""
         return compare((over, self._pairs(over, heat)), (name, self._pairs(name, heat)))
 
@@ -165,5 +165,5 @@ class Table:
                     yield f"{name}, {heat}, seed {seed}: {mean:.3f}, the base {least:.3f}"
 
 
-def _cells_of(found: Compared | Gain) -> list[str]:
+def _cells_of(found: PairedComparison | Gain) -> list[str]:
     return [f"{found.gain:+.3f}", f"{found.lower:+.3f} to {found.upper:+.3f}"]

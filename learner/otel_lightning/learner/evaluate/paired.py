@@ -39,7 +39,7 @@ MOST_UNPAIRED = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class PairedComparison:
     """The difference between two arms or models on the same tasks."""
 
     base: str
@@ -87,7 +87,7 @@ def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
     alpha: float = ALPHA,
     *,
     reward_range: Range | None = None,
-) -> Compared:
+) -> PairedComparison:
     """Compare rewards of the same tasks and samples.
 
     Args:
@@ -120,7 +120,7 @@ def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
     exact = binary and least_gain == 0
     p_value = _mcnemar(differences) if exact else _signs(differences - least_gain, rng)
     gain = float(differences.mean()) if len(differences) else float("nan")
-    found = Compared(
+    found = PairedComparison(
         base=base[0],
         other=other[0],
         pairs=len(shared),
@@ -191,7 +191,7 @@ def _at_worst(
     )
 
 
-def _of_unpaired(found: Compared, worst: Compared) -> Iterator[str]:
+def _of_unpaired(found: PairedComparison, worst: PairedComparison) -> Iterator[str]:
     """Yield a refusal if the gain does not hold whatever the rewards are that one side lacks."""
     for reason in worst.refusals:
         yield (
@@ -201,7 +201,9 @@ def _of_unpaired(found: Compared, worst: Compared) -> Iterator[str]:
         )
 
 
-def _judged(found: Compared, rewards: Rewards, bound: float, alpha: float) -> Compared:
+def _judged(
+    found: PairedComparison, rewards: Rewards, bound: float, alpha: float
+) -> PairedComparison:
     refusals = list(rewards.refusals)
     if not found.pairs:
         refusals.append("no task has a reward on both sides")

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from otel_lightning.learner.evaluate.paired import compare
 from otel_lightning.learner.loop.stages import DONE, Loop
 from otel_lightning.learner.loop.state import Result
-from otel_lightning.learner.rollout_runner import Report, compare
+from otel_lightning.learner.rollout_runner import Report
 
 
 def final_report(loop: Loop) -> Result:

@@ -17,6 +17,7 @@ from otel_lightning.collector.store import opened, statement
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import Verdict
+from otel_lightning.learner.evaluate.paired import PairedComparison, compare
 from otel_lightning.learner.evaluate.reward_range import reward_range
 from otel_lightning.learner.loop.config import PROMPTS, Config, PromptsPart, given
 from otel_lightning.learner.loop.server import ModelServer
@@ -33,12 +34,10 @@ from otel_lightning.learner.prompts.compare import (
 )
 from otel_lightning.learner.rollout_runner import (
     Arms,
-    Compared,
     Grading,
     Job,
     Report,
     Task,
-    compare,
     run_agent,
 )
 from otel_lightning.learner.rollout_runner.arms import flag_variables, write_flags
@@ -407,7 +406,7 @@ def _request(loop: Loop, number: int, part: PromptsPart) -> Any:
     )
 
 
-def _shown(verdict: Verdict | Compared) -> dict[str, Any]:
+def _shown(verdict: Verdict | PairedComparison) -> dict[str, Any]:
     names = ("gain", "lower", "upper", "tasks", "passed")
     return {name: getattr(verdict, name) for name in names} | {"refusals": list(verdict.refusals)}
 

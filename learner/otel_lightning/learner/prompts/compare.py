@@ -8,7 +8,7 @@ from typing import Any
 from otel_lightning.collector.store import Store, StoreLike, opened, quote_literal
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.evaluate.paired import ALPHA, Compared, compare
+from otel_lightning.learner.evaluate.paired import ALPHA, PairedComparison, compare
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy.serving import flag_file
 from otel_lightning.learner.policy.serving.settled import settle
@@ -49,7 +49,7 @@ class Decision:
 
     run_id: str
     against: str
-    verdicts: Mapping[str, Compared]
+    verdicts: Mapping[str, PairedComparison]
     winner: str | None
     shares: Mapping[str, float] = field(default_factory=dict)
     """Share of the traffic of each variant after the decision was applied."""

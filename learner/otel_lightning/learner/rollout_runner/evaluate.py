@@ -10,7 +10,7 @@ import polars as pl
 from otel_lightning.collector.store import open_store
 from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.evaluate.paired import ALPHA, Compared, Pair, compare
+from otel_lightning.learner.evaluate.paired import ALPHA, Pair, PairedComparison, compare
 from otel_lightning.learner.evaluate.reward_range import check_failed_reward
 from otel_lightning.learner.model_folder import fingerprint
 from otel_lightning.learner.named_sql import arrow, read
@@ -64,9 +64,9 @@ class Verdict:
     """The gain of one candidate over the first model, and whether it passed the gate."""
 
     model: str
-    gains: Mapping[str, Compared]
+    gains: Mapping[str, PairedComparison]
     """The comparison at the serving temperature, and the greedy one if asked for."""
-    formats: Mapping[str, Compared]
+    formats: Mapping[str, PairedComparison]
     """Shares of rollouts whose tool calls parse, and that were not cut off, compared."""
     lengths: tuple[float, float]
     """Mean output tokens of a rollout: of the first model, and of this one."""
@@ -230,7 +230,9 @@ def _refusals(
         yield f"format: {number_of(round(after), 'output token')} per rollout, {before:.0f} before"
 
 
-def _is_worse(reports: Mapping[tuple[str, str], Report], greedy: Compared, alpha: float) -> bool:
+def _is_worse(
+    reports: Mapping[tuple[str, str], Report], greedy: PairedComparison, alpha: float
+) -> bool:
     # The same test the other way round: is the base better than the candidate beyond chance?
     turned = compare(
         (greedy.other, reports[GREEDY, greedy.other].pairs()),

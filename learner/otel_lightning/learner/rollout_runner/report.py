@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT
 
 if TYPE_CHECKING:
-    from otel_lightning.learner.evaluate.paired import Compared, Pair
+    from otel_lightning.learner.evaluate.paired import Pair, PairedComparison
 
 
 RESAMPLES, BLOCKS = 1000, 2000
@@ -85,7 +85,7 @@ class Report:
             if self.arms.get(rollout) == arm
         }
 
-    def compare(self, least_gain: float = 0.0) -> "list[Compared]":
+    def compare(self, least_gain: float = 0.0) -> "list[PairedComparison]":
         """Compare each arm with the first one, on the same tasks and samples.
 
         The level of the tests is divided by the number of comparisons. A run with fewer than two
