@@ -15,7 +15,7 @@ DIALECT, TEST = re.findall(r"`((?:collector|tests)/[\w/.]+\.py)`", PAGE)
 BLOCKS = re.findall(r"```python notest\n(.*?)```", PAGE, re.DOTALL)
 ALL = """
 from otel_lightning.collector.derive.dialects import FAMILIES
-print(*[family.NAME for family in FAMILIES])
+print(*[family.name for family in FAMILIES])
 """
 
 

@@ -20,7 +20,7 @@ from otel_lightning.collector.derive.rows import Log, Span
 
 CAPTURES = Path(os.environ.get("CAPTURES", Path(__file__).parents[2] / "data"))
 TRUTHS = sorted(CAPTURES.glob("*/*.truth.json"))
-CLAIMED = {family.NAME for family in FAMILIES}
+CLAIMED = {family.name for family in FAMILIES}
 
 
 def dialects_of(capture: Capture) -> str:

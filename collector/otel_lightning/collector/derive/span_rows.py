@@ -180,6 +180,10 @@ def tool_call(span: Span, name: str | None, **said: Any) -> ToolCall:
     )
 
 
+def no_row(_: Span) -> None:
+    """Read a span that only groups other spans."""
+
+
 def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall:
     """Set the fields that follow from others: the finish reason and the state of the content.
 

@@ -1,15 +1,15 @@
 """The dialects in which instrumentations write GenAI spans: one file for each family.
 
-A family is a module with `NAME`, `matches(span)` and `read(span)`. To add a family, add its file:
-every module of this folder is loaded. Families are asked in ascending order of `RANK` (default 0),
-and the first that matches reads the span. A family whose keys no other family writes gets a low
-rank; a family that matches many spans gets a high one. Prefer attribute keys to scope names as
-evidence, because scope names are reused across versions.
+A family is a module with `NAME`, `matches(span)` and either `read(span)` or `reader(span)`. To add
+a family, add its file: every module of this folder is loaded. Families are asked in ascending order
+of `RANK` (default 0), and the first that matches reads the span. A family whose keys no other
+family writes gets a low rank; a family that matches many spans gets a high one. Prefer attribute
+keys to scope names as evidence, because scope names are reused across versions.
 
-A family that writes several kinds of spans may also have `reader(span)`, which returns the function
-that reads spans of this kind; without it, `read` is that function. Keys of its own for the id of a
-conversation, the name of an agent or the cost of a call it declares as `CONVERSATION_KEYS`,
-`AGENT_KEYS` and `COST_KEYS` (see `spellings`).
+`read` returns the row that a span records, or None if the span only groups other spans. A family
+that writes several kinds of spans may have `reader` instead, which returns the function that reads
+spans of this kind. A family declares its own keys for the id of a conversation, the name of an
+agent and the cost of a call as `CONVERSATION_KEYS`, `AGENT_KEYS` and `COST_KEYS` (see `spellings`).
 
 The decision is cached: it holds for all spans with the same keys and the same values of the fields
 that `matches` and `reader` read. So both must depend on their span alone, and read short values.
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from operator import attrgetter
 from types import ModuleType, NoneType
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive.attributes import reading, spellings
 from otel_lightning.collector.derive.attributes.shapes import Decision, Shape, shape_of
@@ -36,18 +36,14 @@ from otel_lightning.collector.derive.rows import (
 )
 
 
-class Family(Protocol):
+class Family(NamedTuple):
     """One family of instrumentations."""
 
-    NAME: str
-
-    def matches(self, span: Span, /) -> bool:
-        """Tell whether an instrumentation of this family wrote the span."""
-        ...
-
-    def read(self, span: Span, /) -> Row | None:
-        """Return the row that the span records, or None if it only groups other spans."""
-        ...
+    name: str
+    matches: Callable[[Span], bool]
+    """Tells whether an instrumentation of this family wrote the span."""
+    reader: Callable[[Span], Reader]
+    """Returns the function that reads spans of this kind."""
 
 
 def _families() -> list[Family]:
@@ -58,7 +54,13 @@ def _families() -> list[Family]:
     found = sorted((one for one in modules if hasattr(one, "matches")), key=_rank)
     for module in found:
         spellings.add(module)
-    return [cast("Family", module) for module in found]
+    return [_family(module) for module in found]
+
+
+def _family(module: ModuleType) -> Family:
+    # A family with one function for all of its spans has no `reader`.
+    reader = getattr(module, "reader", None) or (lambda _: module.read)
+    return Family(module.NAME, module.matches, reader)
 
 
 def _rank(module: ModuleType) -> tuple[int, str]:
@@ -87,8 +89,7 @@ def _reader(span: Span) -> Reader | None:
     """Return the function that reads a span: of the first family that matches, or None."""
     for family in FAMILIES:
         if family.matches(span):
-            decide = getattr(family, "reader", None)
-            return decide(span) if decide else family.read
+            return family.reader(span)
     return None
 
 

@@ -7,7 +7,7 @@ them. Messages are in no span. What a tool was given and returned is in a log re
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
-from otel_lightning.collector.derive.rows import Attributes, LlmCall, Reader, Row, Span, ToolCall
+from otel_lightning.collector.derive.rows import Attributes, LlmCall, Reader, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
 
 NAME = "codex"
@@ -33,22 +33,13 @@ def matches(span: Span) -> bool:
     return span.attributes.get(TARGET, "").startswith("codex_")
 
 
-def read(span: Span) -> Row | None:
-    """Read a span of Codex's; None for most, which only time its own functions."""
-    return reader(span)(span)
-
-
 def reader(span: Span) -> Reader:
     """Return the function that reads the spans of this name."""
     if span.name == RECEIVED and COUNTED in span.attributes:
         return _read_counts
     if span.attributes.keys() >= CALLED:
         return _read_tool
-    return _READERS.get(span.name, _no_row)
-
-
-def _no_row(_: Span) -> None:
-    """Read a span that only groups other spans."""
+    return _READERS.get(span.name, span_rows.no_row)
 
 
 def _read_turn(span: Span) -> LlmCall:

@@ -9,7 +9,7 @@ from typing import Any
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.dialects.semconv_messages import INPUT, OUTPUT
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Reader, Row, Span, ToolCall
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Reader, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "gemini_cli"
@@ -25,18 +25,9 @@ def matches(span: Span) -> bool:
     return span.attributes.get(AGENT) == "gemini-cli" and OPERATION in span.attributes
 
 
-def read(span: Span) -> Row | None:
-    """Read a span of Gemini CLI's; None if it only groups other spans."""
-    return reader(span)(span)
-
-
 def reader(span: Span) -> Reader:
     """Return the function that reads the spans of this operation."""
-    return _READERS.get(span.attributes[OPERATION], _no_row)
-
-
-def _no_row(_: Span) -> None:
-    """Read a span that only groups other spans."""
+    return _READERS.get(span.attributes[OPERATION], span_rows.no_row)
 
 
 def _read_call(span: Span) -> LlmCall:

@@ -26,7 +26,6 @@ from otel_lightning.collector.derive.rows import (
     LlmCall,
     Message,
     Reader,
-    Row,
     Span,
     ToolCall,
 )
@@ -37,8 +36,9 @@ NAME = "mastra"
 RANK = 15
 TYPE = "mastra.span.type"
 BODY, MODEL = ("mastra.metadata.body", "body"), ("mastra.metadata.modelMetadata", "modelMetadata")
+"""Keys of the provider's own response, which calls that were not streamed have, and of the model's
+name."""
 RUNS = {"agent_run": "agent", "workflow_run": "workflow"}
-"""The provider's own response, which a call has that was not streamed; and the model's name."""
 CUT = "[MaxDepth]"
 """What Mastra 0 writes for a value that is nested too deeply."""
 OUTLINED = re.compile(r"\[tool(?P<result>-result)?: (?P<name>[^\]]+)\]")
@@ -48,11 +48,6 @@ OUTLINED = re.compile(r"\[tool(?P<result>-result)?: (?P<name>[^\]]+)\]")
 def matches(span: Span) -> bool:
     """Tell whether Mastra wrote the span."""
     return TYPE in span.attributes
-
-
-def read(span: Span) -> Row | None:
-    """Read a span of Mastra's."""
-    return reader(span)(span)
 
 
 def reader(span: Span) -> Reader:

@@ -12,7 +12,7 @@ from otel_lightning.collector.derive.dialects import (
     openinference,
     openinference_calls,
 )
-from otel_lightning.collector.derive.rows import LlmCall, Message, Reader, Row, Span
+from otel_lightning.collector.derive.rows import LlmCall, Message, Reader, Span
 from otel_lightning.collector.derive.text import json_text, messages, tool_values
 
 NAME = "nat"
@@ -29,11 +29,6 @@ ASKED = "\n\nTool calls: "
 def matches(span: Span) -> bool:
     """Tell whether the toolkit wrote the span."""
     return KIND in span.attributes and openinference.KIND in span.attributes
-
-
-def read(span: Span) -> Row | None:
-    """Read a span of the toolkit."""
-    return reader(span)(span)
 
 
 def reader(span: Span) -> Reader:

@@ -70,14 +70,10 @@ def reader(span: Span) -> Reader:
         plan = shape_of(span.attributes).plan(openinference_calls.Plan)
         return partial(_read_call, plan, OPERATIONS[kind])
     if kind == "TOOL":
-        return _no_row if span.scope_name in NO_TOOLS else _read_tool
+        return span_rows.no_row if span.scope_name in NO_TOOLS else _read_tool
     if kind in RETRIEVALS:
         return partial(_read_retrieval, RETRIEVALS[kind])
-    return _read_agent if kind == "AGENT" else _no_row
-
-
-def _no_row(_: Span) -> None:
-    """Read a span that only groups other spans."""
+    return _read_agent if kind == "AGENT" else span_rows.no_row
 
 
 def _read_call(plan: openinference_calls.Plan, operation: str, span: Span) -> LlmCall | None:

@@ -194,11 +194,7 @@ def reader(span: Span) -> Reader:
         embeds = not operation and OUTPUT not in span.attributes and "embed" in span.name.lower()
         name = "embeddings" if embeds else OPERATIONS.get(operation, operation or "chat")
         return partial(read_call, dialect=NAME, operation=name)
-    return _no_row
-
-
-def _no_row(_: Span) -> None:
-    """Read a span that only groups other spans."""
+    return span_rows.no_row
 
 
 def _read_agent(span: Span, kind: str) -> AgentRun:
