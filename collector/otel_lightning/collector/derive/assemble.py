@@ -93,7 +93,7 @@ def put_together(found: Reading) -> Derived:
     """
     # First of all, because a conversation id names a rollout: a response id in its place would make
     # each call a rollout.
-    talks = conversations.read_previous(found.calls, found.conversation_ids, found.nodes)
+    conversation_ids = conversations.read_previous(found.calls, found.conversation_ids, found.nodes)
     nodes = found.nodes
     within = _agents_and_tools(found)
     merged, ordered = _merged_calls(found, within)
@@ -102,20 +102,22 @@ def put_together(found: Reading) -> Derived:
     shown = tools.evidence(found.tools, asking, nodes)
     askers = tools.askers(shown, asking)
     named = rollouts.stated_ids(nodes, found.rollout_ids)
-    talking = rollouts.stated_ids(nodes, conversations.of_rollouts(nodes, talks, within))
-    assigned = rollouts.assign(nodes, named, talking, ordered, askers)
+    of_conversations = rollouts.stated_ids(
+        nodes, conversations.of_rollouts(nodes, conversation_ids, within)
+    )
+    assigned = rollouts.assign(nodes, named, of_conversations, ordered, askers)
     derived = Derived(unread=dict(sorted(found.unread.items())))
     derived.agent_runs = _agent_runs([*found.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(ordered, assigned)
-    _inherit(derived, nodes, talks)
+    _inherit(derived, nodes, conversation_ids)
     # After `_inherit`, because tools that an agent's span states are part of the state, too.
     tool_texts = ToolTexts()
     for call in derived.llm_calls:
         offered = tool_texts.of(call.tool_definitions)
         call.state_hash = state_hash(call.prompt_token_ids, call.past.saw, offered)
-    talks_of_tools = {call.rollout_id for call in derived.llm_calls if call.past.tools}
+    rollouts_with_tools = {call.rollout_id for call in derived.llm_calls if call.past.tools}
     # Also their calls without tool parts, since `read_requests` looks at the previous call.
-    calls = [call for call in derived.llm_calls if call.rollout_id in talks_of_tools]
+    calls = [call for call in derived.llm_calls if call.rollout_id in rollouts_with_tools]
     derived.tool_calls = _tool_calls(found, calls, nodes, assigned)
     derived.retrievals = retrievals.place(found.retrievals, derived.llm_calls, assigned)
     _place_rewards_and_arms(derived, found, assigned)
@@ -196,7 +198,7 @@ def _numbered(calls: Iterable[LlmCall], assigned: Rollouts) -> list[LlmCall]:
     return ordered
 
 
-def _inherit(derived: Derived, nodes: Nodes, talks: Mapping[Place, str]) -> None:
+def _inherit(derived: Derived, nodes: Nodes, conversation_ids: Mapping[Place, str]) -> None:
     """Fill in the agent, conversation and tools that only a span around a call states."""
     agents = [run for run in derived.agent_runs if run.kind == "agent"]
     named = {(run.trace_id, run.span_id): run.name for run in agents if run.name}
@@ -206,10 +208,10 @@ def _inherit(derived: Derived, nodes: Nodes, talks: Mapping[Place, str]) -> None
     names_around = inherited(nodes, named, above_calls)
     offered = _undisclosed(derived.llm_calls, nodes, offered, above_calls)
     tools_around = inherited(nodes, offered, above_calls)
-    talks_around = inherited(nodes, talks, above_calls)
+    conversations_around = inherited(nodes, conversation_ids, above_calls)
     for call, above in zip(derived.llm_calls, above_calls, strict=True):
         call.agent_name = call.agent_name or names_around.get(above)
-        call.conversation_id = call.conversation_id or talks_around.get(above)
+        call.conversation_id = call.conversation_id or conversations_around.get(above)
         if call.tool_definitions is None:
             if call.operation in CONVERSES:
                 call.tool_definitions = tools_around.get(above)
@@ -268,13 +270,13 @@ def _place_rewards_and_arms(derived: Derived, found: Reading, assigned: Rollouts
     `refresh/rollouts/sql` finds the rollout among those of the trace.
     """
     names = {call.rollout_id for call in derived.llm_calls}
-    talks = {*found.conversation_ids.values()} - names
+    only_conversations = {*found.conversation_ids.values()} - names
     derived.rewards = sorted(found.rewards.values(), key=rewards_and_arms.in_time)
     derived.arms = rewards_and_arms.distinct(found.arms)
     traces = {trace_id for trace_id, _ in found.nodes}
     rows: list[Reward | Arm] = [*derived.rewards, *derived.arms]
     for row in rows:
-        if row.rollout_id in talks and row.trace_id in traces:
+        if row.rollout_id in only_conversations and row.trace_id in traces:
             row.rollout_id = None
         whole = isinstance(row, Reward) and row.span_id is None
         is_later = whole and assigned.states(row.trace_id or "")

@@ -9,6 +9,10 @@ the package `dialects` is imported, before the first span is read.
 
 from types import ModuleType
 
+from otel_lightning.instrumentation.attributes import ROLLOUT_ID
+
+ROLLOUT = (ROLLOUT_ID, "agentlightning.rollout_id")
+"""The keys of a rollout's id in a resource: ours, then that of Agent Lightning."""
 CONVERSATION = ["gen_ai.conversation.id", "session.id", "gen_ai.session.id"]
 """The keys of a conversation's id, the most reliable first: the conventions', then the vendors'."""
 AGENT = ["gen_ai.agent.name", "agent.name"]

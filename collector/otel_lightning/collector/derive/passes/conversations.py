@@ -29,7 +29,7 @@ HELD = re.compile(r"conv_.+|thread_\w{24,}")
 
 
 def read_previous(
-    calls: Iterable[LlmCall], talks: Mapping[Place, str], nodes: Nodes
+    calls: Iterable[LlmCall], conversation_ids: Mapping[Place, str], nodes: Nodes
 ) -> Mapping[Place, str]:
     """Move a conversation id that is the id of a response to `previous_response_id`.
 
@@ -39,29 +39,29 @@ def read_previous(
     Args:
         calls: All model calls of a closed set of traces. A call whose conversation id is the id of
             a response is changed in place.
-        talks: The conversation ids that spans state.
+        conversation_ids: The conversation ids that spans state.
         nodes: All spans.
 
     Returns:
         The conversation ids that are no response ids.
     """
-    if not talks:
-        return talks
+    if not conversation_ids:
+        return conversation_ids
     known = list(calls)
     answered = {call.response_id for call in known}
-    names = {*talks.values()}
+    names = {*conversation_ids.values()}
     responses = {name for name in names if name in answered or name.startswith(RESPONSE)}
     if not responses:
-        return talks
+        return conversation_ids
     for call in known:
         if call.conversation_id in responses:
             if call.conversation_id != call.response_id:
                 previous = {"previous_response_id": call.conversation_id}
                 call.request_params = {**previous, **call.request_params}
             call.conversation_id = None
-    stated = {place: name for place, name in talks.items() if name in responses}
+    stated = {place: name for place, name in conversation_ids.items() if name in responses}
     _continue_older(known, stated, nodes)
-    return {place: name for place, name in talks.items() if place not in stated}
+    return {place: name for place, name in conversation_ids.items() if place not in stated}
 
 
 def _continue_older(calls: Iterable[LlmCall], stated: Mapping[Place, str], nodes: Nodes) -> None:
@@ -85,29 +85,31 @@ def _continue_older(calls: Iterable[LlmCall], stated: Mapping[Place, str], nodes
 
 
 def of_rollouts(
-    nodes: Nodes, talks: Mapping[Place, str], within: Collection[Place]
+    nodes: Nodes, conversation_ids: Mapping[Place, str], within: Collection[Place]
 ) -> Mapping[Place, str]:
     """Return the conversation id that names the rollout, for each span that states one.
 
     Args:
         nodes: All spans of a closed set of traces.
-        talks: The conversation ids that they state.
+        conversation_ids: The conversation ids that they state.
         within: The spans of agents and tools: their descendants belong to the caller.
     """
-    return _by_service(nodes, _of_callers(nodes, talks, within)) if talks else talks
+    if not conversation_ids:
+        return conversation_ids
+    return _by_service(nodes, _of_callers(nodes, conversation_ids, within))
 
 
 def _of_callers(
-    nodes: Nodes, talks: Mapping[Place, str], within: Collection[Place]
+    nodes: Nodes, conversation_ids: Mapping[Place, str], within: Collection[Place]
 ) -> dict[Place, str]:
     """Give all spans below an outermost agent or tool one conversation: its own, or the first.
 
     A root span that is neither agent nor tool may contain several tasks, so it has no effect.
     """
     in_trace: dict[str, set[str]] = defaultdict(set)
-    for (trace_id, _), name in talks.items():
+    for (trace_id, _), name in conversation_ids.items():
         in_trace[trace_id].add(name)
-    found = dict(talks)
+    found = dict(conversation_ids)
     if not any(len(names) > 1 for names in in_trace.values()):
         return found
     several = {place: node for place, node in nodes.items() if len(in_trace[place[0]]) > 1}
@@ -115,26 +117,26 @@ def _of_callers(
     first: dict[Place, str] = {}
     # A top's own id comes first, because False sorts before True; then the earliest.
     for place in sorted(
-        (place for place in several if place in talks),
+        (place for place in several if place in conversation_ids),
         key=lambda place: (tops.get(place) != place, nodes[place].start_ns or 0, place),
     ):
         if (top := tops.get(place)) is not None:
-            found[place] = first.setdefault(top, talks[place])
+            found[place] = first.setdefault(top, conversation_ids[place])
     return found
 
 
-def _by_service(nodes: Nodes, talks: dict[Place, str]) -> dict[Place, str]:
+def _by_service(nodes: Nodes, conversation_ids: dict[Place, str]) -> dict[Place, str]:
     """Separate the conversations of services that use the same id but share no trace.
 
     Returns:
         The conversation ids; `SERVICE/ID` if several services use one id independently.
     """
     traces: dict[str, set[str]] = defaultdict(set)
-    for (trace_id, _), name in talks.items():
+    for (trace_id, _), name in conversation_ids.items():
         traces[name].add(trace_id)
     shared = {name: ids for name, ids in traces.items() if len(ids) > 1}
     if not shared:
-        return talks
+        return conversation_ids
     services: dict[str, set[str]] = defaultdict(set)
     for (trace_id, _), node in nodes.items():
         services[trace_id].add(node.resource.get("service.name", ""))
@@ -149,7 +151,7 @@ def _by_service(nodes: Nodes, talks: dict[Place, str]) -> dict[Place, str]:
         # A service without a name may be any of the others, so nothing is separated.
         if len(set(roots.values())) > 1 and not any("" in services[one] for one in ids):
             found |= {(name, one): f"{root}/{name}" for one, root in roots.items()}
-    return {place: found.get((name, place[0]), name) for place, name in talks.items()}
+    return {place: found.get((name, place[0]), name) for place, name in conversation_ids.items()}
 
 
 def mark_held(calls: Iterable[LlmCall]) -> None:
@@ -159,23 +161,23 @@ def mark_held(calls: Iterable[LlmCall]) -> None:
         calls: Model calls in time order, after the known earlier turns were prepended; changed in
             place.
     """
-    # `talked` has the conversations that were seen, `known` the ids of all responses so far, and
+    # `seen` has the conversations that were seen, `known` the ids of all responses so far, and
     # `broken` the ids of responses whose history is incomplete.
-    talked: set[str] = set()
+    seen: set[str] = set()
     broken: set[str] = set()
     known: set[str] = set()
     for call in calls:
         previous = call.request_params.get("previous_response_id")
         previous = previous if isinstance(previous, str) else None
         lost = bool(previous) and (previous not in known or previous in broken)
-        talk = _held(call)
+        conversation = _held(call)
         # The provider has the earlier turns of this conversation, and no call of ours repeats them.
-        alone = talk in talked and not previous and not _holds_an_answer(call)
+        alone = conversation in seen and not previous and not _holds_an_answer(call)
         if lost or alone or _lacks_requests(call):
             call.content = "truncated" if call.content == "full" else call.content
             broken.add(call.response_id or "")
-        if talk:
-            talked.add(talk)
+        if conversation:
+            seen.add(conversation)
         if call.response_id:
             known.add(call.response_id)
 

@@ -29,24 +29,24 @@ def join(calls: Sequence[LlmCall]) -> list[LlmCall]:
     askers = _askers(calls)
     if not askers:
         return []
-    talks = {_talk(call) for call in calls if place_of(call) in askers} - {None}
+    conversations = {_conversation(call) for call in calls if place_of(call) in askers} - {None}
     begun = set()
     completed = []
     for call in calls:
-        earlier, talk = askers.get(place_of(call)), _talk(call)
+        earlier, conversation = askers.get(place_of(call)), _conversation(call)
         if earlier is not None:
             earlier_turns.prepend(call, earlier, repeated=True)
             completed.append(call)
         if call.content == "full" and (
-            earlier.content != "full" if earlier else talk in begun and _is_alone(call)
+            earlier.content != "full" if earlier else conversation in begun and _is_alone(call)
         ):
             call.content = "truncated"
-        if talk in talks:
-            begun.add(talk)
+        if conversation in conversations:
+            begun.add(conversation)
     return completed
 
 
-def _talk(call: LlmCall) -> tuple[str | None, str] | None:
+def _conversation(call: LlmCall) -> tuple[str | None, str] | None:
     return (call.service_name, call.conversation_id) if call.conversation_id else None
 
 

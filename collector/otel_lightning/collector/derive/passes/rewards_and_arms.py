@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from otel_lightning.collector.derive.attributes import flattened, reading
+from otel_lightning.collector.derive.attributes import flattened, reading, spellings
 from otel_lightning.collector.derive.attributes.shapes import shape_of
 from otel_lightning.collector.derive.rows import Arm, Attributes, Log, Reward, Span
 from otel_lightning.collector.derive.text.json_text import parse
@@ -21,7 +21,6 @@ ANNOTATION = "agentlightning.annotation"
 AGENTOPS_OUTPUTS = ("agentops.task.output", "agentops.entity.output")
 UNNAMED = "primary"
 """The name given to a reward without one, which is also Agent Lightning's default."""
-ROLLOUT_IDS = (names.ROLLOUT_ID, "agentlightning.rollout_id")
 _WRITTEN = json.JSONEncoder(default=str).encode
 """`json.dumps(…, default=str)`, which makes a new encoder each time."""
 
@@ -111,8 +110,8 @@ def _annotated(span: Span) -> Iterator[Reward]:
             trace_id=links.get("trace_id") or span.trace_id,
             span_id=links.get("span_id"),
             response_id=links.get(names.RESPONSE_ID),
-            rollout_id=reading.text(attributes, *ROLLOUT_IDS)
-            or reading.text(span.resource, *ROLLOUT_IDS),
+            rollout_id=reading.text(attributes, *spellings.ROLLOUT)
+            or reading.text(span.resource, *spellings.ROLLOUT),
             task_id=reading.text(span.resource, names.TASK_ID),
             source="agentlightning",
             time_ns=span.start_ns,
@@ -140,7 +139,7 @@ def _returned(span: Span) -> Iterator[Reward]:
             name=UNNAMED,
             value=_score({"value": shown}, "value"),
             trace_id=span.trace_id,
-            rollout_id=reading.text(span.resource, *ROLLOUT_IDS),
+            rollout_id=reading.text(span.resource, *spellings.ROLLOUT),
             source="agentops",
             time_ns=span.end_ns,
         )
@@ -176,7 +175,7 @@ def _stated_rollout(event: CarriedEvent) -> str | None:
     return (
         reading.text(event.attributes, names.ROLLOUT_ID)
         or reading.conversation_id(event.attributes)
-        or reading.text(event.resource, *ROLLOUT_IDS)
+        or reading.text(event.resource, *spellings.ROLLOUT)
     )
 
 

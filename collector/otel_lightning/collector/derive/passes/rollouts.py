@@ -11,18 +11,16 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.attributes import reading, spellings
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Node, Nodes, Place, inherited, place_of
 from otel_lightning.collector.derive.union_find import Groups
 from otel_lightning.instrumentation.attributes import ROLLOUT_ID
 
-RESOURCE_IDS = (ROLLOUT_ID, "agentlightning.rollout_id")
-
 
 def explicit_id(attributes: Attributes, resource: Attributes) -> str | None:
     """Return the rollout id that a span states or, if it states none, that of its resource."""
-    return attributes.get(ROLLOUT_ID) or reading.text(resource, *RESOURCE_IDS)
+    return attributes.get(ROLLOUT_ID) or reading.text(resource, *spellings.ROLLOUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +166,7 @@ class Rollouts:
 
     named: StatedIds
     """Stated rollout ids."""
-    talks: StatedIds
+    conversations: StatedIds
     """Stated conversation ids."""
     by_trace: Mapping[str, str]
     """Trace id to rollout id, for spans without a stated id."""
@@ -183,23 +181,23 @@ class Rollouts:
 
     def states(self, trace_id: str) -> bool:
         """Tell whether any span of a trace states its rollout or conversation."""
-        return trace_id in self.named.traces or trace_id in self.talks.traces
+        return trace_id in self.named.traces or trace_id in self.conversations.traces
 
     def stated(self, place: Place) -> str | None:
         """Return the rollout id stated for a span or, if there is none, the conversation id."""
-        return self.alone.get(place[0]) or self.named.of(place) or self.talks.of(place)
+        return self.alone.get(place[0]) or self.named.of(place) or self.conversations.of(place)
 
 
-def _alone(named: StatedIds, talks: StatedIds) -> dict[str, str]:
+def _alone(named: StatedIds, conversations: StatedIds) -> dict[str, str]:
     """Return the traces in which each span states the same, as rollout or else as conversation."""
-    unnamed = {one: talk for one, talk in talks.by_trace.items() if one not in named.traces}
+    unnamed = {one: name for one, name in conversations.by_trace.items() if one not in named.traces}
     return {**unnamed, **named.by_trace}
 
 
 def assign(
     nodes: Nodes,
     named: StatedIds,
-    talks: StatedIds,
+    conversations: StatedIds,
     calls: Sequence[LlmCall],
     askers: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]] = (),
 ) -> Rollouts:
@@ -208,15 +206,15 @@ def assign(
     Args:
         nodes: All spans of a closed set of traces: none of them is tied to a trace outside.
         named: The rollout ids that they state.
-        talks: The conversation ids that they state and that name a rollout.
+        conversations: The conversation ids that they state and that name a rollout.
         calls: Their model calls, after merging duplicates, in time order.
-        askers: Evidence from `tools.apart` that a tool ran, each with the calls that may have
+        askers: Evidence from `tools.evidence` that a tool ran, each with the calls that may have
             requested it in another trace.
 
     Returns:
         The assignment. A rollout without a stated id gets the trace id of its first call.
     """
-    found = Rollouts(named, talks, by_trace={}, alone=_alone(named, talks))
+    found = Rollouts(named, conversations, by_trace={}, alone=_alone(named, conversations))
     groups = _Groups(call.trace_id for call in calls)
     # The records of a merged call may be in several traces, which belong together then.
     for call in [one for one in calls if one.merged_places]:

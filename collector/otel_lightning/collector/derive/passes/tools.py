@@ -138,7 +138,7 @@ def evidence(
 def askers(
     shown: Sequence[tuple[str, ToolCall | LlmCall]], calls: Iterable[LlmCall]
 ) -> Iterator[tuple[ToolCall | LlmCall, list[LlmCall]]]:
-    """Yield each row that `apart` found, with the earlier calls that requested it, in order."""
+    """Yield each row of `evidence`, with the earlier calls that requested it, in order."""
     by_mark: dict[str, list[LlmCall]] = defaultdict(list)
     for call in sorted(calls, key=order) if shown else ():
         for mark in asked(call):
