@@ -1,4 +1,4 @@
-"""The error for data, files and settings that learning cannot use."""
+"""The errors of learning that a user can mend: unusable data, and what a gate refused."""
 
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,10 @@ if TYPE_CHECKING:
 
 class DataError(ValueError):
     """Learning cannot use the data or the settings; the message says why, and what to do next."""
+
+
+class RefusedError(Exception):
+    """No gate passed a policy or a model against the live one; the message gives the reason."""
 
 
 def no_transitions(store: "StoreLike") -> DataError:

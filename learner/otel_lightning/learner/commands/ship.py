@@ -1,5 +1,7 @@
 """`lightning-learn promote`, `rollback`, `policies` and `models`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,15 +116,23 @@ def promote(
         from otel_lightning.collector.store import open_store
         from otel_lightning.learner.weights import ship
 
-        with open_store(store, create=False) as opened:
-            try:
-                moved = ship.promote(
-                    opened, model, live, without_gate=without_gate, dry_run=options["dry_run"]
-                )
-            except ship.RefusedError as refusal:
-                click.echo(str(refusal), err=True)
-                raise click.exceptions.Exit(REFUSED) from refusal
+        with open_store(store, create=False) as opened, _told_refusal():
+            moved = ship.promote(
+                opened, model, live, without_gate=without_gate, dry_run=options["dry_run"]
+            )
     _show_moved(moved)
+
+
+@contextmanager
+def _told_refusal() -> Iterator[None]:
+    """Print why the gate refused, and exit with code `REFUSED`."""
+    from otel_lightning.learner.errors import RefusedError
+
+    try:
+        yield
+    except RefusedError as refusal:
+        click.echo(str(refusal), err=True)
+        raise click.exceptions.Exit(REFUSED) from refusal
 
 
 def _promote_policy(  # noqa: PLR0913 - one parameter an option
@@ -142,14 +152,10 @@ def _promote_policy(  # noqa: PLR0913 - one parameter an option
         from otel_lightning.collector.store import open_store
         from otel_lightning.learner.policy.serving import ship
 
-        with open_store(store, create=False) as opened:
-            try:
-                change = ship.promote(
-                    opened, key, flags, version=version, canary=canary, dry_run=dry_run
-                )
-            except ship.RefusedError as refusal:
-                click.echo(str(refusal), err=True)
-                raise click.exceptions.Exit(REFUSED) from refusal
+        with open_store(store, create=False) as opened, _told_refusal():
+            change = ship.promote(
+                opened, key, flags, version=version, canary=canary, dry_run=dry_run
+            )
     _show(change)
     if change.needs_provider:
         click.echo(

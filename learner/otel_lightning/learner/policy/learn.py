@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.collector.terminal.quantities import number_of
-from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.errors import DataError, RefusedError
 from otel_lightning.learner.evaluate.gate import ALPHA, Verdict, as_recorded
 from otel_lightning.learner.evaluate.reward_range import Range, Rewards
 from otel_lightning.learner.named_sql import append
@@ -35,12 +35,7 @@ from otel_lightning.learner.policy.logged.choices import (
 from otel_lightning.learner.policy.serving import flag_file, joint
 from otel_lightning.learner.policy.serving.served import features_of, shares_in_context
 from otel_lightning.learner.policy.serving.settled import settle
-from otel_lightning.learner.policy.serving.ship import (
-    RefusedError,
-    promote,
-    stable_part,
-    stable_shares,
-)
+from otel_lightning.learner.policy.serving.ship import promote, stable_part, stable_shares
 from otel_lightning.learner.policy.serving.versions import (
     add_policy,
     forget_run,

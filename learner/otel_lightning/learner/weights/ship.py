@@ -10,7 +10,7 @@ from typing import Any
 
 from otel_lightning.collector.store import Store
 from otel_lightning.collector.terminal.next_command import next_command
-from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.errors import DataError, RefusedError
 from otel_lightning.learner.model_folder import fingerprint
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.weights import pointer
@@ -20,10 +20,6 @@ GATE_FILE = "gate.json"
 BY_RUNNING, BY_LOGS = "by running", "by logs"
 
 Row = dict[str, Any]
-
-
-class RefusedError(Exception):
-    """No gate passed the model against the live one; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)

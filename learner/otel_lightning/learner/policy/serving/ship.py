@@ -10,7 +10,7 @@ import numpy as np
 
 from otel_lightning.collector.store import Store
 from otel_lightning.collector.terminal.next_command import next_command
-from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.errors import DataError, RefusedError
 from otel_lightning.learner.evaluate.gate import recorded_verdict
 from otel_lightning.learner.evaluate.to_pass import what_would_pass
 from otel_lightning.learner.policy.serving import flag_file, flag_rules, joint
@@ -46,10 +46,6 @@ class Change:
     """Whether the file already was as the rollback would leave it, restored by hand."""
     in_context: bool = False
     """Whether the policy sees the input; then the shares are means over the logged inputs."""
-
-
-class RefusedError(Exception):
-    """The gate refused the policy; the message gives the reason."""
 
 
 def promote(  # noqa: PLR0913 - what, where and how
