@@ -2,13 +2,18 @@
 
 import copy
 import json
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.files.atomic import PRIVATE, rename_durably, sync, temporary_beside
+from otel_lightning.collector.files.atomic import (
+    PRIVATE,
+    locked,
+    rename_durably,
+    sync,
+    temporary_beside,
+)
 from otel_lightning.instrumentation.attributes import POLICY, POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.serving import flag_rules, joint
@@ -176,7 +181,8 @@ def live_shares(
 def policy_of_provider(part: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the policy of a flag that our OpenFeature provider serves, or None."""
     text = (part.get("metadata") or {}).get(POLICY)
-    return None if text is None else parse(str(text))
+    policy: dict[str, Any] | None = None if text is None else json.loads(str(text))
+    return policy
 
 
 def served_version(part: Mapping[str, Any]) -> str | None:
@@ -264,8 +270,7 @@ def policy_part(
 
 def our_part(document: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Return the part of a flag that a policy writes: its targeting and its metadata."""
-    flag = document["flags"][key]
-    return {"targeting": flag.get("targeting") or {}, "metadata": flag.get("metadata") or {}}
+    return joint.part_of(document["flags"][key])
 
 
 def with_our_part(document: Mapping[str, Any], key: str, part: Mapping[str, Any]) -> dict[str, Any]:
@@ -334,12 +339,6 @@ def replaced(seen: FlagFile, changed: Mapping[str, Any], key: str) -> str:
     return text
 
 
-def parse(text: str) -> dict[str, Any]:
-    """Read the text of a flag file."""
-    document: dict[str, Any] = json.loads(text)
-    return document
-
-
 @contextmanager
 def replacing(path: Path, text: str, seen: FlagFile | None = None) -> Iterator[None]:
     """Replace the text of a file atomically when the block ends without an exception.
@@ -367,9 +366,8 @@ def replacing(path: Path, text: str, seen: FlagFile | None = None) -> Iterator[N
         rename_durably(temporary, path)
 
 
-@contextmanager
-def alone_at(path: Path) -> Iterator[None]:
-    """Hold a lock that our other processes wait for before they record and make a change of a file.
+def alone_at(path: Path) -> AbstractContextManager[bool]:
+    """Return a lock of a file, which our commands hold while they record and make a change of it.
 
     It is held from the record of the change until after the rename. So two of our commands cannot
     both find the file unchanged and then overwrite each other, and none takes the record of a
@@ -377,17 +375,7 @@ def alone_at(path: Path) -> Iterator[None]:
     lock: against them, the comparison right before the rename leaves a gap of some microseconds.
     The lock is on the folder, so no lock file is left behind.
     """
-    handle = None
-    try:
-        with suppress(ImportError, OSError):  # Windows, or a file system without locks
-            import fcntl
-
-            handle = os.open(path.resolve().parent, os.O_RDONLY)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        if handle is not None:
-            os.close(handle)
+    return locked(path.resolve().parent)
 
 
 def _check_unchanged(seen: FlagFile | None) -> None:

@@ -79,7 +79,7 @@ def combined(flags: Mapping[str, Any], keys: Sequence[str]) -> Part:
             f"Variant '{wrong[0]}' has a '+', so it cannot be learned jointly. Rename it."
         )
     ready = [_targeting(key, part) for key, part in zip(keys, parts, strict=True)]
-    metadata: Part = {FLAGS: {key: _part(flags[key]) for key in keys}}
+    metadata: Part = {FLAGS: {key: part_of(flags[key]) for key in keys}}
     versions = {(part.get("metadata") or {}).get(POLICY_VERSION) for part in parts}
     if len(versions) == 1 and None not in versions:
         metadata[POLICY_VERSION] = versions.pop()
@@ -116,7 +116,8 @@ def parted(combination: Mapping[str, Any], flags: Mapping[str, Any], keys: Seque
     return parts
 
 
-def _part(flag: Mapping[str, Any]) -> Part:
+def part_of(flag: Mapping[str, Any]) -> Part:
+    """Return the part of a flag that a policy writes: its targeting and its metadata."""
     return {"targeting": flag.get("targeting") or {}, "metadata": flag.get("metadata") or {}}
 
 
