@@ -1,8 +1,11 @@
 """Spans and logs as the store gives them, written by hand with only what a test is about."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
+from otel_lightning.collector.derive.links import ties
+from otel_lightning.collector.derive.parse import fold_requests, read
 from otel_lightning.collector.derive.rows import Event, Log, Span
 
 SECOND = 1_000_000_000
@@ -97,3 +100,11 @@ def chat(
         "gen_ai.output.messages": [output],
         **(more or {}),
     }
+
+
+def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:
+    """Return the keys that tie a trace to others: two traces that may belong together share one."""
+    found = read(spans, logs)
+    fold_requests(found)
+    tied = ties(found)
+    return {*tied.key, *tied.seeks}

@@ -13,8 +13,9 @@ import pytest
 from support.captures import Capture, load
 from support.dialects_page import PAGE, written
 from support.facts import VERDICTS, facts
+from support.spans import trace_keys
 
-from otel_lightning.collector.derive.assemble import derive, trace_keys
+from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.dialects import FAMILIES
 from otel_lightning.collector.derive.rows import Log, Span
 

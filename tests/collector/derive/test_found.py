@@ -2,9 +2,9 @@
 
 import pytest
 from support.found import by_span, derived, found_spans
-from support.spans import SECOND, answered, asked, chat, said, span
+from support.spans import SECOND, answered, asked, chat, said, span, trace_keys
 
-from otel_lightning.collector.derive.assemble import derive, trace_keys
+from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Event, Span
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from support.captures import load
 from support.dialects_page import DATA
-from support.spans import chat, said, span
+from support.spans import chat, said, span, trace_keys
 
-from otel_lightning.collector.derive.assemble import derive, trace_keys
+from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.batches import to_arrow
 from otel_lightning.collector.derive.rows import Attributes, Derived, Event, Log, Reward, Span
 from otel_lightning.collector.refresh.schemas import schemas

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from support.captures import load
+from support.spans import trace_keys
 
-from otel_lightning.collector.derive.assemble import derive, trace_keys
+from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Derived, Log, Span
 
 DATA = Path(__file__).parents[2] / "data"

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from otel_lightning.collector.derive.links import ties
 from otel_lightning.collector.derive.parse import Reading, fold_requests, read
 from otel_lightning.collector.derive.passes import (
     conversations,
@@ -51,7 +50,7 @@ def derive(spans: Iterable[Span], logs: Iterable[Log]) -> Derived:
     """Return all canonical rows of a closed set of traces.
 
     Args:
-        spans: Every span of the traces. None of them may be tied to a trace outside; `trace_keys`
+        spans: Every span of the traces. None of them may be tied to a trace outside; `links.ties`
             says which traces are tied.
         logs: The log records that name these traces, and any without a trace.
 
@@ -65,23 +64,6 @@ def derive(spans: Iterable[Span], logs: Iterable[Log]) -> Derived:
     for call in derived.llm_calls:
         unpack(call)
     return derived
-
-
-def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:
-    """Return the keys that tie a trace to others: two traces that may belong together share one.
-
-    Args:
-        spans: The spans of one trace.
-        logs: The log records that name the trace.
-
-    Returns:
-        Keys prefixed by their kind: `rollout:`, `conversation:`, `response:`, `history:`,
-        `failure:`, `answer:`, `asks:`, `ran:`, `sdk:` and `framework:`.
-    """
-    found = read(spans, logs)
-    fold_requests(found)
-    tied = ties(found)
-    return {*tied.key, *tied.seeks}
 
 
 def put_together(found: Reading) -> Derived:

@@ -27,6 +27,10 @@ def ties(found: Reading) -> Ties:
 
     Args:
         found: What was read; the requests that were spans are in their calls (`fold_requests`).
+
+    Returns:
+        Keys prefixed by their kind: `rollout:`, `conversation:`, `response:`, `history:`,
+        `failure:`, `answer:`, `asks:`, `ran:`, `sdk:` and `framework:`.
     """
     tied: dict[tuple[str, str], None] = {}
     for (trace_id, _), name in found.rollout_ids.items():

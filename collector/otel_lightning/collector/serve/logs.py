@@ -12,10 +12,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Literal
 
 Format = Literal["text", "json"]
-FORMATS = get_args(Format)
 OURS = "otel_lightning"
 KEPT_BYTES = 64 * 1024
 """Size of the lines that are kept while nobody reads the log."""

@@ -1,7 +1,6 @@
 """Facts of a run for its report, read from the store."""
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -134,11 +133,6 @@ def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:
         quantiles=tuple(sorted((float(n.removeprefix(QUANTILE)), v) for n, v in weights.items())),
         queries=asking.queries,
     )
-
-
-def finite(value: float | None) -> float | None:
-    """Return a finite number unchanged; None for any other value."""
-    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def _choose(runs: list[RunRow], chosen: str | None) -> tuple[RunRow, tuple[RunRow, ...]]:

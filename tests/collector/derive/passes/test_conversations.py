@@ -1,8 +1,8 @@
 """Conversation ids that are ids of responses."""
 
-from support.spans import chat, said, span
+from support.spans import chat, said, span, trace_keys
 
-from otel_lightning.collector.derive.assemble import derive, trace_keys
+from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Span
 
 ID = "gen_ai.conversation.id"

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from support.spans import asked, chat, said, span
+from support.spans import asked, chat, said, span, trace_keys
 
-from otel_lightning.collector.derive.assemble import derive, trace_keys
+from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import LlmCall, Span
 
 HELLO = said("assistant", "Hello")

@@ -28,7 +28,6 @@ from otel_lightning.learner.rollout_runner.plan import Arms
 
 SERVER_ERRORS = 500
 LONGEST_ANSWER = 64 * 2**20
-LOOK_SECONDS = 0.2
 
 
 class TooLateError(Exception):
