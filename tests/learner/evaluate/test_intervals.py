@@ -50,7 +50,7 @@ def test_an_interval_is_steady_up_to_the_largest_square_that_its_sum_allows(
     logged = Logged.without_model(rewards, np.ones(100 * size))
     largest = at_most * (STEADY * 25 / size) ** 0.5 * size  # of one rollout in a task's mean
     means = per_task(rewards, tasks)
-    assert _steady("ips", logged, (means, tasks), (0.0, largest)) == (at_most < 1)
+    assert _steady("ips", logged, means, tasks, (0.0, largest)) == (at_most < 1)
 
 
 @pytest.mark.parametrize("at_most", [0.99, 1.01])
@@ -59,8 +59,8 @@ def test_rollouts_that_agree_within_a_task_are_as_steady_as_one(at_most: float) 
     rewards = np.repeat(np.tile([0.0, 1.0], 50), 4)
     logged = Logged.without_model(rewards, np.ones(400))
     largest = at_most * (STEADY * 25 / 4) ** 0.5
-    of_tasks = (per_task(rewards, tasks), tasks)
-    assert _steady("ips", logged, of_tasks, (0.0, largest)) == (at_most < 1)
+    means = per_task(rewards, tasks)
+    assert _steady("ips", logged, means, tasks, (0.0, largest)) == (at_most < 1)
 
 
 def test_heavy_weights_in_some_tasks_do_not_make_rollouts_of_a_task_agree() -> None:

@@ -79,7 +79,7 @@ def estimated(
         by_task = replace(by_task, numerators=values)
         bernstein = intervals.empirical_bernstein(values, limits)
         betting = intervals.betting(values, limits)
-    steady = logged.unseen == 0 and _steady(method, logged, (values, tasks), limits)
+    steady = logged.unseen == 0 and _steady(method, logged, values, tasks, limits)
     # A biased estimator's own expectation may lie outside the range of the rewards, so its interval
     # is clipped to its scores' limits instead.
     possible = limits if biased and reward_range[0] < reward_range[1] else reward_range
@@ -169,7 +169,7 @@ def snips_limits(logged: Logged, reward_range: Interval, value: float) -> Interv
 
 
 def _steady(
-    method: str, logged: Logged, of_tasks: tuple[Floats, NDArray[np.int64]], limits: Interval
+    method: str, logged: Logged, values: Floats, tasks: NDArray[np.int64], limits: Interval
 ) -> bool:
     """Return whether no possible value is so extreme that a few of them would decide the mean.
 
@@ -177,7 +177,6 @@ def _steady(
     rewards over all arms. The squares that were drawn go up and down with the value itself, so they
     would let an interval through exactly where the value happens to be too high.
     """
-    values, tasks = of_tasks
     counts = per_task_counts(tasks)
     variance = _variance(method, logged)
     least = float(variance * (1 / counts).sum())

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,6 +19,15 @@ from otel_lightning.learner.policy.softmax.features import Features, read_featur
 
 NOTHING_NAMED = "Name what to evaluate: --flags FILE, --version VERSION or --arm VARIANT."
 NO_FEATURES = Features((), np.zeros((0, 0)))
+
+
+class Named(NamedTuple):
+    """The policy to evaluate as a user names it: the flag, and one of the others."""
+
+    key: str
+    flags: Path | None
+    version: str | None
+    arm: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,7 @@ def candidate(
     store: Store,
     rows: pl.DataFrame,
     versions: Mapping[str, Mapping[str, float]],
-    named: tuple[str, Path | None, str | None, str | None],
+    named: Named,
 ) -> Candidate:
     """Find the probability of each arm for each logged rollout.
 
@@ -46,7 +55,7 @@ def candidate(
         store: An open store.
         rows: The logged choices; columns rollout_id and arm.
         versions: Probability of each arm by policy version, of policies without features.
-        named: The flag, then one of: a flag file, a policy version, an arm.
+        named: The policy.
 
     Raises:
         DataError: If nothing is named, or the arm was never logged. `check_named` refuses the rest.
@@ -70,7 +79,7 @@ def candidate(
 def check_named(
     store: Store,
     versions: Mapping[str, Mapping[str, float]],
-    named: tuple[str, Path | None, str | None, str | None],
+    named: Named,
 ) -> None:
     """Refuse what `candidate` would refuse, as far as that is known before the choices are read.
 

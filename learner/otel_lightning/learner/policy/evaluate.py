@@ -19,7 +19,7 @@ from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.evaluate.reward_range import Range, Rewards, reward_range
 from otel_lightning.learner.named_sql import append, read
 from otel_lightning.learner.policy.assumptions.drift import drift, mismatched
-from otel_lightning.learner.policy.candidate import Candidate, candidate, check_named
+from otel_lightning.learner.policy.candidate import Candidate, Named, candidate, check_named
 from otel_lightning.learner.policy.logged.choices import (
     LoggedChoices,
     Window,
@@ -110,7 +110,7 @@ def evaluate_policy(store: StoreLike, question: Question) -> Answer:
     run = Run("evaluate", _config(question))
     with recorded_in(store, run), opened(store) as found:
         versions = known_versions(found, question.window.key)
-        named = (question.window.key, question.flags, question.version, question.arm)
+        named = Named(question.window.key, question.flags, question.version, question.arm)
         check_named(found, versions, named)
         if question.by:
             _segments(found, question.by, at_most=0)
@@ -159,7 +159,10 @@ def _answer(
         estimated(method, seen, choices.tasks, rewards.range, question.seed)
         for method in off_policy.METHODS
     )
-    by_segment = _by_segment(question, rows, segments, (choices, seen), rewards.range)
+    by_segment: dict[str, Estimated] = {}
+    if segments is not None:
+        names = _segment_of_each(rows, segments)
+        by_segment = _by_segment(names, seen, choices.tasks, rewards.range, question.seed)
     values = {one.method: one.value for one in estimates}
     values |= {f"segment {name}": one.value for name, one in by_segment.items()}
     notes += _outside(values, rewards)
@@ -225,23 +228,19 @@ def _segments(store: Store, by: str, at_most: int | None = None) -> pl.DataFrame
         ) from error
 
 
+def _segment_of_each(rows: pl.DataFrame, segments: pl.DataFrame) -> pl.Series:
+    """Return the segment of each logged rollout, in the order of the rows."""
+    joined = rows.join(segments, on="rollout_id", how="left", maintain_order="left")
+    return joined["segment"].fill_null("(none)")
+
+
 def _by_segment(
-    question: Question,
-    rows: pl.DataFrame,
-    segments: pl.DataFrame | None,
-    seen: tuple[Choices, Logged],
-    limits: Range,
+    names: pl.Series, logged: Logged, tasks: NDArray[np.int64], limits: Range, seed: int
 ) -> dict[str, Estimated]:
-    if segments is None:
-        return {}
-    choices, logged = seen
-    names = rows.join(segments, on="rollout_id", how="left", maintain_order="left")["segment"]
     found = {}
-    for name in names.fill_null("(none)").unique().sort():
-        kept = (names.fill_null("(none)") == name).to_numpy()
-        found[name] = estimated(
-            SEGMENT_METHOD, logged.take(kept), choices.tasks[kept], limits, question.seed
-        )
+    for name in names.unique().sort():
+        kept = (names == name).to_numpy()
+        found[name] = estimated(SEGMENT_METHOD, logged.take(kept), tasks[kept], limits, seed)
     return found
 
 

@@ -199,7 +199,9 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
             "Collect rollouts of more tasks, or lower --held-out."
         )
     served_now = flag_file.with_our_part(document, request.key, stable)
-    judged, extra = _by_kind(whole, in_train, (spec, features), (live, served_now), request)
+    judged, extra = _by_kind(
+        whole, in_train, request, spec=spec, features=features, live=live, document=served_now
+    )
     shares = zip(choices.arms, judged.shares.tolist(), choices.may_serve, strict=True)
     served = {arm: share for arm, share, may in shares if may}
     verdict, weights = judged.verdict, flag_file.integer_weights(served)
@@ -215,10 +217,10 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         arms=describe(choices, live, after),
         # Shuffled rewards are a control: what was learned from them is never served.
         promoted=verdict.passed and request.promote and request.shuffle_rewards is None,
-        notes=_notes(str(rule) if rule else None, logged, choices, (live, request), features),
+        notes=(*([str(rule)] if rule else ()), *_notes(logged, choices, features, live, request)),
     )
     with opened(store) as found:
-        return _record(found, run, (learned, extra), request, live)
+        return _record(found, run, learned, request, live=live, extra=extra)
 
 
 def _check_one_live(store: Store, key: str, rows: pl.DataFrame) -> None:
@@ -268,23 +270,34 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
     return replace(as_choices(rows, arms), served=served)
 
 
-def _by_kind(
+def _by_kind(  # noqa: PLR0913 - the data, the features and the live policy
     choices: Choices,
     in_train: NDArray[np.bool_],
-    declared: tuple[dict[str, str], Features],
-    live: tuple[dict[str, float], dict[str, Any]],
     request: Request,
+    *,
+    spec: dict[str, str],
+    features: Features,
+    live: dict[str, float],
+    document: dict[str, Any],
 ) -> tuple[Judged, dict[str, Any]]:
     """Learn and judge a contextual policy if features are declared, else one without features.
+
+    Args:
+        choices: All logged choices, shape [N].
+        in_train: Whether a choice is for training, shape [N].
+        request: The flag, the settings and the requirements of the gate.
+        spec: SQL expression of each declared feature.
+        features: Their values for each choice.
+        live: Share of the traffic that the live policy gives each arm.
+        document: The flag file with the live policy.
 
     Returns:
         The policy with its verdict, and further parameters of the policy to record.
     """
-    (spec, features), (shares, document) = declared, live
     part = _live_part(features, document, request)
     demands = Demands(request.reward_range, request.least_gain, request.alpha)
     if not spec:
-        return learn_and_judge(choices, in_train, shares, request.settings, demands), {}
+        return learn_and_judge(choices, in_train, live, request.settings, demands), {}
     check_leaks(features, choices.rewards)
     by_default = flag_file.live_shares(document, request.key) if not part["targeting"] else {}
     rows = shares_in_context(part, features, choices.arms, by_default)
@@ -309,13 +322,13 @@ def _live_part(features: Features, document: dict[str, Any], request: Request) -
 
 
 def _notes(
-    rule: str | None,
     logged: LoggedChoices,
     choices: Choices,
-    served: tuple[Mapping[str, float], Request],
     features: Features,
+    live: Mapping[str, float],
+    request: Request,
 ) -> tuple[str, ...]:
-    notes = [rule] if rule else []
+    notes: list[str] = []
     if logged.without_propensity:
         notes.append(
             f"{number_of(logged.without_propensity, 'choice')} without a propensity left out."
@@ -327,7 +340,6 @@ def _notes(
     unserved = [a for a, may in zip(choices.arms, choices.may_serve, strict=True) if not may]
     if unserved:
         notes.append(f"Not served (retired, or gone from the file): {', '.join(unserved)}.")
-    live, request = served
     before = np.array([live.get(arm, 0.0) for arm in choices.arms])
     held = hold_new_arms(choices, before, request.settings.exploration)
     notes += [
@@ -339,15 +351,16 @@ def _notes(
     return (*notes, *drift(logged.rows))
 
 
-def _record(
+def _record(  # noqa: PLR0913 - the result, and what it was compared with
     store: Store,
     run: Run,
-    result: tuple[Learned, dict[str, Any]],
+    learned: Learned,
     request: Request,
+    *,
     live: Mapping[str, float],
+    extra: dict[str, Any],
 ) -> Learned:
     """Record the run, and the policy as a candidate with its parent and data fingerprint."""
-    learned, extra = result
     data = fingerprint(learned.logged.rows.drop("policy_version", "time"))
     if request.shuffle_rewards is None:
         told = told_candidates(judged_before(store, run, data))

@@ -106,7 +106,7 @@ def learn_and_judge(
     compared = Compared(
         seen_by(choices, probabilities, modelled), seen_by(choices, live, modelled), choices.tasks
     )
-    verdict = _verdict(compared, (rewarded, in_train), rewards, demands)
+    verdict = _verdict(compared, rewarded, in_train, rewards, demands)
     # The gate would say "may be chance", which sounds as if more data could help.
     if np.abs(probabilities - live).max() < SAME:
         verdict = _nothing_new(verdict)
@@ -151,7 +151,7 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
         contextual.seen_by(choices, live, modelled),
         choices.tasks,
     )
-    verdict = _verdict(compared, (rewarded, in_train), rewards, demands)
+    verdict = _verdict(compared, rewarded, in_train, rewards, demands)
     shares = new[known].mean(axis=0)
     return Judged(shares, _naming_untried(verdict, rewarded, shares), rewards, policy)
 
@@ -207,7 +207,8 @@ def _at_worst(choices: Choices, model: Floats, more: Floats, rewards: Rewards) -
 
 def _verdict(
     compared: Compared,
-    logged: tuple[Choices, NDArray[np.bool_]],
+    choices: Choices,
+    in_train: NDArray[np.bool_],
     rewards: Rewards,
     demands: Demands,
 ) -> Verdict:
@@ -215,11 +216,11 @@ def _verdict(
 
     Args:
         compared: All rollouts, shape [N]; the reward is NaN where it is missing.
-        logged: The rollouts with a reward, and which of all rollouts are for training, shape [N].
+        choices: The rollouts with a reward.
+        in_train: Which of all rollouts are for training, shape [N].
         rewards: The range of the rewards.
         demands: What the gate demands.
     """
-    choices, in_train = logged
     known = ~np.isnan(compared.new.rewards)
     everything = compared if known.all() else compared.take(known)
     held_out = compared.take(known & ~in_train)

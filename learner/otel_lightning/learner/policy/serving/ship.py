@@ -80,7 +80,7 @@ def promote(  # noqa: PLR0913 - what, where and how
     document = seen.document
     joint.check_alone(document["flags"], key)
     live = flag_file.live_shares(document, key)
-    policy = _chosen(store, (key, flags), version)
+    policy = _chosen(store, key, flags, version)
     _check_gate(policy)
     former = stable_shares(store, key, document)
     _check_live(policy, former)
@@ -252,8 +252,7 @@ def _changed_over(store: Store, key: str, last: Row, path: Path) -> Row | None:
     return newest if flag_file.our_part(document, newest["key"]) == newest["after"] else None
 
 
-def _chosen(store: Store, flag: tuple[str, Path], version: str | None) -> dict[str, Any]:
-    key, flags = flag
+def _chosen(store: Store, key: str, flags: Path, version: str | None) -> dict[str, Any]:
     learn = next_command("lightning-learn policy", store, key=key, flags=flags)
     policies = policies_of(store, key)
     if not policies:
