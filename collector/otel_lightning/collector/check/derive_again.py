@@ -105,7 +105,7 @@ def _checksums(
     query = statement(
         __package__, "again_checksums", table=Sql(table), condition=_condition(chosen)
     )
-    rows = store.query(query).to_pylist()
+    rows = store.rows(query)
     return {row["trace_id"]: (row["rows"], row["checksum"]) for row in rows}
 
 

@@ -127,7 +127,7 @@ def diagnose(store: Store) -> list[Problem]:
     problems = [
         _problem(checked, row, store.server)
         for checked in PROBLEM_KINDS
-        for row in store.query(statement(__package__, f"doctor_{checked.name}")).to_pylist()
+        for row in store.rows(statement(__package__, f"doctor_{checked.name}"))
     ]
     return (_wrong_port(store.server) if store.server else []) + problems
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from otel_lightning.collector.store import Server, Store, quote_literal, server_file, statement
 from otel_lightning.collector.store.clients.read_only import attach_line
 from otel_lightning.collector.store.clients.reader_limits import ANSWERS
+from otel_lightning.collector.store.connection import EXTENSIONS
 from otel_lightning.collector.store.sql_text import quote_name
-
-EXTENSIONS = ("httpfs", "quack")  # quack sends its requests with httpfs
 
 INTERNAL = frozenset({
     "schema_migrations", "spool_identity", "spool_position", "stale", "trace_keys",

@@ -72,8 +72,8 @@ def prompt(store: Path, layout: Layout) -> None:
 def read_columns(store: Path) -> Mapping[str, list[str]]:
     """Return the columns of each table and view of a store."""
     with open_store(store, read_only=True) as opened:
-        rows = opened.query(statement(__package__, "columns_by_table"))
-    return {row["table_name"]: row["columns"] for row in rows.to_pylist()}
+        rows = opened.rows(statement(__package__, "columns_by_table"))
+    return {row["table_name"]: row["columns"] for row in rows}
 
 
 def history_file() -> Path:

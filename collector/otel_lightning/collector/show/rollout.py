@@ -358,5 +358,4 @@ def _has_result(tool: Tool) -> bool:
 
 
 def _ask(store: Store, name: str, **values: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = store.query(statement(__package__, name, **values)).to_pylist()
-    return rows
+    return store.rows(statement(__package__, name, **values))

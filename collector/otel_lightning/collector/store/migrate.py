@@ -172,7 +172,7 @@ def _keep_checksums(store: Store, known: Sequence[Migration]) -> None:
 
 
 def _layout(store: Store) -> Layout:
-    return {tuple(row.values()) for row in store.query(COLUMNS).to_pylist()}
+    return {tuple(row.values()) for row in store.rows(COLUMNS)}
 
 
 def _released_layout(applied: Mapping[int, str | None], known: Sequence[Migration]) -> Layout:

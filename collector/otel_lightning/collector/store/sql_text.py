@@ -9,8 +9,9 @@ from typing import TypeAlias
 from otel_lightning.collector.store.errors import StoreError, as_store_error
 
 PLACEHOLDER = re.compile(r"\$([a-z_]+)\b")
-COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 """A parameter such as `$table`. JSON paths such as `'$.key'` and `'$[0]'` do not match."""
+COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
+"""A line that is a comment."""
 
 
 class Sql(str):

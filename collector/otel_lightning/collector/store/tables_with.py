@@ -11,5 +11,5 @@ def tables_with(store: Store, column: str) -> list[str]:
         store: A direct store.
         column: Name of the column, such as `trace_id`.
     """
-    rows = store.query(statement(__package__, "tables_with", column=column)).to_pylist()
+    rows = store.rows(statement(__package__, "tables_with", column=column))
     return [f"{quote_name(row['schema'])}.{quote_name(row['name'])}" for row in rows]

@@ -95,8 +95,7 @@ class RecordedQueries:
         """Run a statement of a package's folder `sql`, by default of this package's."""
         sql = statement(package, query, **values)
         self.queries[query] = sql.strip()
-        found: list[dict[str, Any]] = self._store.query(sql).to_pylist()
-        return found
+        return self._store.rows(sql)
 
 
 def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:

@@ -147,7 +147,7 @@ class SeenIds:
     def _filled(self, table: str) -> BloomFilter:
         """Build a filter of all stored ids, with a capacity of 1.5 times their number."""
         query = f"SELECT count(*) AS n, coalesce(max(rowid), -1) AS last FROM {table}"
-        stored = self._store.query(query).to_pylist()[0]
+        stored = self._store.rows(query)[0]
         made = BloomFilter(max(LEAST_ROWS, stored["n"] * 3 // 2))
         with self._reading(stored["n"]):
             for start in range(0, stored["last"] + 1, ROWS_AT_ONCE):

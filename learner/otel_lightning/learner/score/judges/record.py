@@ -116,9 +116,7 @@ def _definitions(calls: Iterable[Row]) -> tuple[Mapping[str, Any], ...]:
 
 
 def _ask(store: Store, name: str, rollouts: Sequence[str]) -> list[dict[str, Any]]:
-    query = statement(__package__, name, rollouts=rollouts)
-    rows: list[dict[str, Any]] = store.query(query).to_pylist()
-    return rows
+    return store.rows(statement(__package__, name, rollouts=rollouts))
 
 
 def _by_rollout(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
