@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -111,6 +111,24 @@ def place(bucketing: str, unit: str) -> float:
         unit: What keeps its variant.
     """
     return _place(os.environ.get(SECRET_VARIABLE, ""), bucketing, unit)
+
+
+def variant_at(at: float, shares: Sequence[tuple[str, float]]) -> str:
+    """Return the variant at a place in [0, 1), where each has a piece as long as its share.
+
+    Args:
+        at: The place.
+        shares: Variants with their shares, which add up to 1, in order; a variant may repeat.
+
+    Example:
+        >>> variant_at(0.3, [("a", 0.25), ("b", 0.75)])
+        'b'
+    """
+    for variant, share in shares:
+        at -= share
+        if at < 0:
+            return variant
+    return shares[-1][0]  # rounding left `at` just above 0
 
 
 @lru_cache(maxsize=1024)

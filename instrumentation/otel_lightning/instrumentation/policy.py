@@ -195,13 +195,7 @@ def _places(
 
 def _draw(flag: _Flag, rollout: str) -> str:
     """Draw a variant by a hash of the rollout, so that all calls of a rollout get the same one."""
-    at = arms.place(flag.bucketing, rollout)
-    for variant, share in flag.places:
-        # Walks along [0, 1), where each variant has a piece as long as its share.
-        at -= share
-        if at < 0:
-            return variant
-    return flag.places[-1][0]  # rounding left `at` just above 0
+    return arms.variant_at(arms.place(flag.bucketing, rollout), flag.places)
 
 
 def _rollout(call: ModelCall) -> str:

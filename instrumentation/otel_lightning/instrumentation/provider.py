@@ -251,9 +251,4 @@ def _draw(bucketing: str, unit: str | None, places: Sequence[tuple[str, float]])
     """Draw a variant by a hash of the targeting key, so that one unit always gets the same one."""
     # Without a unit there is nothing to be consistent with: each evaluation draws for itself.
     at = _RANDOM.random() if unit is None else arms.place(bucketing, unit)
-    for variant, share in places:
-        # Walks along [0, 1), where each variant has a piece as long as its share.
-        at -= share
-        if at < 0:
-            return variant
-    return places[-1][0]  # rounding left `at` just above 0
+    return arms.variant_at(at, places)
