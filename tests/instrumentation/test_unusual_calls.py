@@ -15,7 +15,7 @@ from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from support.late import Late
 
-from otel_lightning.instrumentation import asking, client, model_call, policy
+from otel_lightning.instrumentation import added_fields, client, model_call, policy
 from otel_lightning.instrumentation.answers import ChatAnswer
 
 openai: Any = Late("openai")
@@ -434,13 +434,13 @@ def test_any_number_of_chunks_with_only_token_counts_are_skipped() -> None:
     usage = CompletionUsage(completion_tokens=1, prompt_tokens=1, total_tokens=2)
     chunk = ChatCompletionChunk.model_construct(id="1", model="m", choices=[], usage=usage)
     call = model_call.ModelCall("chat", {}, 0, Context(), ChatAnswer())
-    chunks = client._Chunks(iter([chunk] * 5000), call, asking.Additions({}, usage=True))
+    chunks = client._Chunks(iter([chunk] * 5000), call, added_fields.Additions({}, usage=True))
     assert list(chunks) == []
 
 
 def test_a_raw_answer_with_half_of_a_surrogate_pair_loses_our_fields_too() -> None:
     body = '{"choices":[{"token_ids":[1],"text":"\\ud800 é"}]}'.encode()
-    stripped = asking.strip_body(asking.Additions({}, ids=True), body)
+    stripped = added_fields.strip_body(added_fields.Additions({}, ids=True), body)
     assert json.loads(stripped) == {"choices": [{"text": "\ud800 é"}]}
 
 
@@ -492,8 +492,8 @@ c.create(model="small", messages=[
 BROKEN: Any = [
     (model_call, "begin"),
     (policy, "apply"),
-    (asking, "additions"),
-    (asking, "strip"),
+    (added_fields, "additions"),
+    (added_fields, "strip"),
     (ChatAnswer, "add"),
     (model_call.ModelCall, "write"),
     (model_call, "note_start"),

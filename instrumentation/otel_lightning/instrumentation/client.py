@@ -13,8 +13,15 @@ from typing import Any, Final
 
 import wrapt
 
-from otel_lightning.instrumentation import asking, iterables, model_call, policy, unrecorded, wire
-from otel_lightning.instrumentation.asking import Additions
+from otel_lightning.instrumentation import (
+    added_fields,
+    iterables,
+    model_call,
+    policy,
+    unrecorded,
+    wire,
+)
+from otel_lightning.instrumentation.added_fields import Additions
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.model_call import ModelCall
 from otel_lightning.instrumentation.tools import InferredTools
@@ -174,7 +181,7 @@ def _with_arms(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 @never_raise
 def _added(endpoint: str, instance: Any, kwargs: dict[str, Any]) -> Additions | None:
-    added = asking.additions(endpoint, kwargs)
+    added = added_fields.additions(endpoint, kwargs)
     return None if added is not None and _refusing and _base_url(instance) in _refusing else added
 
 
@@ -212,10 +219,10 @@ def _read(call: ModelCall, response: Any, added: Additions | None) -> None:
     elif hasattr(body, "usage"):
         _note(call, body)
         if added is not None:
-            asking.strip(added, body)
+            added_fields.strip(added, body)
             if raw:
                 http = response.http_response
-                http._content = asking.strip_body(added, http.content)  # noqa: SLF001
+                http._content = added_fields.strip_body(added, http.content)  # noqa: SLF001
         unrecorded.note_whole(call, body)
     elif kind in _READ_FROM_THE_WIRE:
         # The instrumentation reads an answer that is no stream itself, but not each async one.
@@ -294,7 +301,7 @@ class _Chunks(wrapt.ObjectProxy):  # type: ignore[type-arg]
 def _take_out(added: Additions, chunk: Any) -> bool:
     """Remove our additions from a chunk; return whether the agent should not see the chunk."""
     # A chunk that exists only because we asked for token counts: the agent reads the next one.
-    if added.usage and asking.is_only_usage(added, chunk):
+    if added.usage and added_fields.is_only_usage(added, chunk):
         return True
-    asking.strip(added, chunk)
+    added_fields.strip(added, chunk)
     return False

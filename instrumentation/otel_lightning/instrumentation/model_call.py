@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext
 from opentelemetry.util.types import AttributeValue
 
-from otel_lightning.instrumentation import arms, privacy, sent
+from otel_lightning.instrumentation import arms, changed_request, privacy
 from otel_lightning.instrumentation.answers import ANSWERS, Answer
 from otel_lightning.instrumentation.genai import attributes_of, is_llm, write_late
 
@@ -120,7 +120,9 @@ class ModelCall:
         # What the instrumentation recorded is kept; gaps are filled.
         late |= {name: value for name, value in found if not present.get(name)}
         if self.changed:
-            late |= dict(self._sampling()) | sent.as_sent(self.request, self.changed, present)
+            late |= dict(self._sampling()) | changed_request.as_sent(
+                self.request, self.changed, present
+            )
         if privacy.content_allowed():
             late |= dict(self.answer.token_attributes())
             if self.endpoint == "responses" or bundled:

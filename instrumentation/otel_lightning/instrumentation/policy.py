@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry import trace
 
 from otel_lightning.instrumentation import arms, attributes
+from otel_lightning.instrumentation.changed_request import tool_name
 from otel_lightning.instrumentation.identity import current_ids
 from otel_lightning.instrumentation.model_call import ModelCall, field_of
-from otel_lightning.instrumentation.sent import tool_name
 
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
