@@ -192,7 +192,7 @@ def _prepare(rows: pl.DataFrame, loaded: Loaded, recipe: Recipe) -> Data:
     longest = training.max_length or _positions(loaded.model)
     check_template(rows, loaded.tokenizer, training.model)
     tokenized = tokenize(rows, loaded.tokenizer, longest)
-    check_tokens(tokenized, rows, loaded, training.model)
+    check_tokens(tokenized, rows, *loaded, training.model)
     check_rewards(tokenized.examples)
     if training.reward_range is not None:
         # Bounds of a gain hold only if no reward is outside.

@@ -259,7 +259,7 @@ def plain_message(role: str, text: str, call_id: object = None) -> Message | Non
 def _read_asking(value: Mapping[str, Any]) -> Message | None:
     """Return an assistant's message of tool calls alone, or None for any other message.
 
-    A fast path like `_read_plain`.
+    A fast path like `plain_text`.
     """
     calls = value.get("tool_calls")
     if type(calls) is not list or value.get("role") != "assistant" or not calls:

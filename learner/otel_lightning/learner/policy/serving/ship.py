@@ -118,7 +118,7 @@ def promote(  # noqa: PLR0913 - what, where and how
     # Recorded as it is read back from the text, so that a later comparison with the file is exact.
     row |= {"after": to_json(flag_file.our_part(flag_file.parsed(target, text, key).document, key))}
     row |= {"arms": to_json(arms)}
-    _replace(store, row, "live" if canary is None else "canary", (target, text, seen))
+    _replace(store, row, target, text, seen)
     return change
 
 
@@ -176,20 +176,21 @@ def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = Fal
     base = str(former or "").split("@")[0]
     row |= {"version": base or None, "served_version": former}
     text = flag_file.restored(seen, restored, key, last[TEXTS])
-    _replace(store, row, "canary" if "@" in str(former or "") else "live", (path, text, seen))
+    _replace(store, row, path, text, seen)
     return change
 
 
 def _replace(
-    store: Store, row: dict[str, Any], status: str, file: tuple[Path, str, flag_file.FlagFile]
+    store: Store, row: dict[str, Any], path: Path, text: str, seen: flag_file.FlagFile
 ) -> None:
     """Record a change, then replace the file; if it cannot be replaced, the record is withdrawn."""
+    status = "canary" if "@" in (row["served_version"] or "") else "live"
     # A canary may still be taken back, so its run is not the one that was promoted.
-    promoted = (str(row["version"]), file[0]) if row["action"] == "promote" else None
+    promoted = (str(row["version"]), path) if row["action"] == "promote" else None
     with (
-        flag_file.alone_at(file[0]),
+        flag_file.alone_at(path),
         promotion_recorded(store, row, status, promoted),
-        flag_file.replacing(*file),
+        flag_file.replacing(path, text, seen),
     ):
         pass
 

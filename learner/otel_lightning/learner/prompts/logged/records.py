@@ -54,7 +54,8 @@ def make_records(store: Store, rollouts: Rollouts, chosen: Sequence[str]) -> dic
             record.turns,
             rows[record.rollout_id],
             # With shuffled rewards, the explanations come from the rollout whose reward it got.
-            (errors[record.rollout_id], judged[rows[record.rollout_id]["judged_as"]]),
+            judged[rows[record.rollout_id]["judged_as"]],
+            errors[record.rollout_id],
         )
         for record in read_records(store, chosen, AS_TEXT)
     }
@@ -64,9 +65,9 @@ def _record(
     rollout: str,
     turns: Sequence[Turn],
     row: Mapping[str, Any],
-    said: tuple[list[str], list[str]],
+    explanations: Sequence[str],
+    errors: Sequence[str],
 ) -> Record:
-    errors, explanations = said
     asked = next((_text(turn) for turn in turns if turn.role == "user"), "")
     answers = [_text(turn) for turn in turns if turn.role == "assistant"]
     shown = {

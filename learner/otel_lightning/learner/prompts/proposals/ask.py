@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.prompts.logged.records import Record
-from otel_lightning.learner.prompts.proposals.checks import placeholders
+from otel_lightning.learner.prompts.proposals.checks import COPIED_WORDS, placeholders
 from otel_lightning.learner.score.judges.answers import THINKING, Answer
 from otel_lightning.learner.score.judges.endpoint import Chat, Endpoint, Payload, counted, said
 
@@ -110,8 +110,6 @@ class Proposer:
 
 def messages(task: Task, records: Sequence[Record]) -> list[dict[str, str]]:
     """Build the prompt; its marks hold a hash of the records, so no text in them can fake one."""
-    from otel_lightning.learner.prompts.proposals.checks import COPIED_WORDS
-
     lines = "\n".join(record.line for record in records)
     mark = sha256(f"{task.prompt}\n{lines}".encode()).hexdigest()[:16]
     system = SYSTEM.format(

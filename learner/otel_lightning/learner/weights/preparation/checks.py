@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.chat import chat_messages, chat_tools
@@ -70,7 +70,8 @@ def _drops_tools(row: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> boo
 def check_tokens(
     tokenized: Tokenized,
     rows: pl.DataFrame,
-    loaded: tuple[Any, PreTrainedTokenizerBase],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     path: Path,
 ) -> None:
     """Refuse transitions that are not in this model's tokens.
@@ -79,7 +80,6 @@ def check_tokens(
         DataError: If there are no examples, a token id is unknown, the token ids say something
             else than the text beside them, or servers would drop the model's tool calls.
     """
-    model, tokenizer = loaded
     examples = tokenized.examples
     if not examples:
         reasons = "; ".join(f"{n} {reason}" for reason, n in tokenized.reasons.most_common())
