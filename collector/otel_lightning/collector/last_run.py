@@ -159,9 +159,9 @@ def _is_zombie(pid: int) -> bool:
 
 def _read(file: Path) -> _Noted | None:
     try:
-        told = json.loads(file.read_text())
-        former = End(**told.pop("former")) if told.get("former") else None
-        return _Noted(**{**told, "former": former})
+        noted = json.loads(file.read_text())
+        former = End(**noted.pop("former")) if noted.get("former") else None
+        return _Noted(**{**noted, "former": former})
     except (OSError, ValueError, TypeError, AttributeError):
         return None
 

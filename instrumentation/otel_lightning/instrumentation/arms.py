@@ -93,9 +93,9 @@ def asked(key: str, variants: Mapping[str, object]) -> Asked | None:
     if not carried:
         return None
     try:
-        told = json.loads(str(carried))
-        found = Asked(str(told["arm"]), float(told["propensity"]), str(told["version"]))
-        is_meant = told["key"] == key and found.variant in variants
+        arm = json.loads(str(carried))
+        found = Asked(str(arm["arm"]), float(arm["propensity"]), str(arm["version"]))
+        is_meant = arm["key"] == key and found.variant in variants
     except (ValueError, TypeError, KeyError):
         return None
     return found if is_meant and 0 < found.propensity <= 1 else None

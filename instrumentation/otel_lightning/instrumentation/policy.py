@@ -166,8 +166,8 @@ def _flag(key: str, flag: Mapping[str, Any]) -> _Flag | None:
         and 0 < value <= 1
         and not flag.get("targeting")  # a share of the targeting is what is drawn by
     }
-    told = None if version is None else str(version)
-    return _Flag(key, variants, shares, told, stated, places, bucketing or key)
+    version_text = None if version is None else str(version)
+    return _Flag(key, variants, shares, version_text, stated, places, bucketing or key)
 
 
 def _places(

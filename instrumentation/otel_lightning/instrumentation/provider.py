@@ -154,11 +154,11 @@ class LightningProvider(AbstractProvider):
         fits = isinstance(value, allowed)
         if not fits:
             raise TypeMismatchError(f"Variant '{variant}' of flag '{key}' is no {kind.__name__}.")
-        told = {f"{attributes.PROPENSITY}.{arm}": share for arm, share in served.shares.items()}
+        metadata = {f"{attributes.PROPENSITY}.{arm}": p for arm, p in served.shares.items()}
         if served.version is not None:
-            told[attributes.POLICY_VERSION] = served.version  # type: ignore[assignment]
+            metadata[attributes.POLICY_VERSION] = served.version  # type: ignore[assignment]
         return FlagResolutionDetails(
-            value, variant=variant, reason=served.reason, flag_metadata={**told}
+            value, variant=variant, reason=served.reason, flag_metadata={**metadata}
         )
 
 
@@ -180,18 +180,18 @@ def _served(flag: Mapping[str, Any], given: Mapping[str, Any]) -> _Served:
         shares = probabilities(policy, given)
         return _Served(list(shares.items()), Reason.TARGETING_MATCH, policy["version"])
     version = metadata.get(attributes.POLICY_VERSION)
-    told = None if version is None else str(version)
+    version_text = None if version is None else str(version)
     targeting = flag.get("targeting") or {}
     # Without targeting, flagd serves the default variant.
     if not targeting:
         default = flag.get("defaultVariant")
-        return _Served([(str(default), 1.0)] if default else [], Reason.STATIC, told)
+        return _Served([(str(default), 1.0)] if default else [], Reason.STATIC, version_text)
     parts = _fractional(targeting, given)
     weights = [(str(p[0]), float((p[1:] or [1])[0])) for p in parts if isinstance(p, list)]
     total = sum(weight for _, weight in weights)
     places = [(variant, weight / total) for variant, weight in weights if weight > 0]
     shared = parts[0]["cat"][0] if isinstance(parts[0], dict) and "cat" in parts[0] else None
-    return _Served(places, Reason.SPLIT, told, shared if isinstance(shared, str) else None)
+    return _Served(places, Reason.SPLIT, version_text, shared if isinstance(shared, str) else None)
 
 
 def _fractional(targeting: Mapping[str, Any], given: Mapping[str, Any]) -> list[Any]:

@@ -122,18 +122,18 @@ def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 def _chats(message: Message) -> list[dict[str, Any]]:
     """Convert one message to chat messages; each tool result becomes its own, in the same order."""
     chats: list[dict[str, Any]] = []
-    said: list[Part] = []
+    pending: list[Part] = []
     for part in message.get("parts") or []:
         if part.get("type") != "tool_call_response":
-            said.append(part)
+            pending.append(part)
             continue
         # What stood before the tool result becomes a message of its own, so that the order is kept.
-        if said:
-            chats.append(_chat(message["role"], said))
-            said = []
+        if pending:
+            chats.append(_chat(message["role"], pending))
+            pending = []
         result = {"tool_call_id": part.get("id"), "content": text_or_json(part.get("response"))}
         chats.append({"role": "tool", **result})
-    return [*chats, _chat(message["role"], said)] if said or not chats else chats
+    return [*chats, _chat(message["role"], pending)] if pending or not chats else chats
 
 
 def _chat(role: str, parts: Sequence[Part]) -> dict[str, Any]:

@@ -77,10 +77,10 @@ def check_disks(path: Path) -> list[Finding]:
         "disk": store_fault(path, write_error_in_time),
         "spool": folder_fault(spool_folder(path), write_error_in_time),
     }
-    for told in faults.values():
-        if told and HANGS in told:
-            raise StoreError(f"{told} So nothing was counted.")
-    return [Finding(name, told, well=False) for name, told in faults.items() if told]
+    for problem in faults.values():
+        if problem and HANGS in problem:
+            raise StoreError(f"{problem} So nothing was counted.")
+    return [Finding(name, problem, well=False) for name, problem in faults.items() if problem]
 
 
 def _faults(path: Path, alarms: list[Alarm], server: Server | None) -> Iterator[Finding]:
@@ -94,12 +94,12 @@ def _faults(path: Path, alarms: list[Alarm], server: Server | None) -> Iterator[
         yield Finding("last process", f"{end.told}; start it again", well=False)
 
 
-def _running(server: Server, told: set[str]) -> Iterator[Finding]:
+def _running(server: Server, in_file: set[str]) -> Iterator[Finding]:
     """Report what only the running process knows.
 
     Args:
         server: It.
-        told: The alarms of its file, which it cannot write on a full disk.
+        in_file: The alarms of its file, which it cannot write on a full disk.
     """
     try:
         text = metrics_of(server)
@@ -108,7 +108,7 @@ def _running(server: Server, told: set[str]) -> Iterator[Finding]:
         if server.tls_cert is None:
             yield Finding("answers", str(error), well=False)
         return
-    for name in sorted(raised_alarms(text) - told):
+    for name in sorted(raised_alarms(text) - in_file):
         yield Finding(f"alarm {name}", KINDS.get(name, "see its log"), well=False)
     if requests := requests_read_again(text):
         yield Finding("read again", f"{number_of(requests, 'request')} of the last process")
@@ -135,8 +135,8 @@ def _backlog(store: Store, path: Path) -> Finding:
     if not store.server or not unstored:
         return Finding("spool backlog", number_of(unstored, "byte"), unstored == 0)
     received_ns = oldest_waiting(store, path)
-    told = f"{number_of(unstored, 'byte')}, {_oldest(received_ns)}"
-    return Finding("spool backlog", told)
+    text = f"{number_of(unstored, 'byte')}, {_oldest(received_ns)}"
+    return Finding("spool backlog", text)
 
 
 def _oldest(received_ns: int | None) -> str:
@@ -156,8 +156,8 @@ def _derive_backlog(store: Store, *, is_late: bool) -> Finding:
     """
     stale = find_stale(store)
     if stale.oldest_ns is None:
-        told = "traces that an upgrade, --rebuild or --no-derive left" if stale.has_undated else ""
-        return Finding("not derived", told or "nothing waits", well=True)
+        text = "traces that an upgrade, --rebuild or --no-derive left" if stale.has_undated else ""
+        return Finding("not derived", text or "nothing waits", well=True)
     return Finding("not derived", _oldest(stale.oldest_ns), not is_late)
 
 
@@ -171,8 +171,8 @@ def _unfinished(store: Store, path: Path) -> Iterator[Finding]:
     """Report that erased rows may still be readable in the store's file."""
     if UnfinishedErasure.of(path) is None:
         return
-    told = "it goes on, or was interrupted" if store.server else "it was interrupted"
-    yield Finding("forget", f"{told}; run it again if it has ended", well=False)
+    text = "it goes on, or was interrupted" if store.server else "it was interrupted"
+    yield Finding("forget", f"{text}; run it again if it has ended", well=False)
 
 
 def _alarm(alarm: Alarm) -> Finding:

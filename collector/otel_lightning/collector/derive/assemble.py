@@ -214,12 +214,12 @@ def _undisclosed(
     if not any(offered.values()):
         return {}
     around = inherited(nodes, {place: place for place in offered}, above_calls)
-    told = {
+    disclosing = {
         around.get((call.trace_id, call.parent_span_id or ""))
         for call in calls
         if call.tool_definitions
     }
-    return {place: tools for place, tools in offered.items() if tools and place not in told}
+    return {place: tools for place, tools in offered.items() if tools and place not in disclosing}
 
 
 def _tool_calls(
@@ -268,8 +268,8 @@ def _place_rewards_and_arms(derived: Derived, found: Reading, assigned: Rollouts
 
 def _add_tasks(derived: Derived, found: Reading, assigned: Rollouts) -> None:
     """Set the task of each rollout: the first that a span states or, without one, a reward."""
-    told = ((found.nodes[at].start_ns or 0, at, task) for at, task in found.task_ids.items())
-    for _, place, task_id in sorted(told):
+    stated = ((found.nodes[at].start_ns or 0, at, task) for at, task in found.task_ids.items())
+    for _, place, task_id in sorted(stated):
         if (rollout_id := assigned.of(*place)) not in derived.tasks:
             derived.tasks[rollout_id] = task_id
             derived.tasks_stated_by[rollout_id] = place[0]

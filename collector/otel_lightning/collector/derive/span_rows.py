@@ -146,7 +146,7 @@ def retrieval(span: Span, kind: str, query: Any, found: Any) -> Retrieval:
     if isinstance(query, dict):
         texts = (query.get(key) for key in ("query", "input", "question", "text"))
         query = next((one for one in texts if isinstance(one, str)), None) or dict(query)
-    told = query if query is None or isinstance(query, str) else json_text.dumps(query).decode()
+    text = query if query is None or isinstance(query, str) else json_text.dumps(query).decode()
     return Retrieval(
         trace_id=span.trace_id,
         span_id=span.span_id,
@@ -155,7 +155,7 @@ def retrieval(span: Span, kind: str, query: Any, found: Any) -> Retrieval:
         name=span.name,
         start_ns=span.start_ns,
         end_ns=span.end_ns,
-        query=told,
+        query=text,
         documents=documents(found),
         error_type=error(span)[0],
     )

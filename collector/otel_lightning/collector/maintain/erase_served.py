@@ -87,7 +87,7 @@ def _await(path: Path, store: Store, ticket: str) -> Erased:
         heard = time.monotonic()
         while True:
             try:
-                told = json.loads(_call(store, FORGOTTEN, ticket))
+                answer = json.loads(_call(store, FORGOTTEN, ticket))
             except StoreError:
                 if time.monotonic() - heard > SILENT_SECONDS:
                     raise
@@ -100,10 +100,10 @@ def _await(path: Path, store: Store, ticket: str) -> Erased:
                     ) from None
                 continue
             heard = time.monotonic()
-            if "error" in told:
-                raise StoreError(told["error"])
-            if "erased" in told:
-                return Erased(**told["erased"])
+            if "error" in answer:
+                raise StoreError(answer["error"])
+            if "erased" in answer:
+                return Erased(**answer["erased"])
 
 
 def _call(store: Store, function: str, text: str) -> str:
@@ -123,9 +123,9 @@ class Forgetting:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="forget")
         self._begun: dict[str, Future[Erased]] = {}
 
-    def begin(self, asked: str) -> str:
+    def begin(self, selection_json: str) -> str:
         """Begin to erase a `Selection`, given as JSON, and return a name for it."""
-        selection, ticket = Selection(**json.loads(asked)), secrets.token_hex(8)
+        selection, ticket = Selection(**json.loads(selection_json)), secrets.token_hex(8)
         self._begun[ticket] = self._threads.submit(self._erase, selection)
         return ticket
 

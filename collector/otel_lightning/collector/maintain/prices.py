@@ -65,7 +65,9 @@ def _rows(path: Path) -> list[Mapping[str, Any]]:
         raise StoreError(f"'{path}' is not JSON: {error}") from error
     if isinstance(value, Mapping):
         value = [
-            {"model": model, **said} for model, said in value.items() if isinstance(said, Mapping)
+            {"model": model, **prices}
+            for model, prices in value.items()
+            if isinstance(prices, Mapping)
         ]
     return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
 
@@ -79,11 +81,11 @@ def _price(row: Mapping[str, Any], path: Path) -> dict[str, Any]:
         raise StoreError(f"'{path}' has a row without a model: {dict(row)}")
     model, provider = str(row["model"]), row.get("provider") or row.get("litellm_provider")
     model = model.removeprefix(f"{provider}/")
-    told = {name: _number(row.get(name), 1, path) for name in PER_MILLION}
+    prices = {name: _number(row.get(name), 1, path) for name in PER_MILLION}
     for name, key in LITELLM.items():
-        if told[name] is None:
-            told[name] = _number(row.get(key), 1e6, path)
-    return {"model": model, "provider": provider or None, **told}
+        if prices[name] is None:
+            prices[name] = _number(row.get(key), 1e6, path)
+    return {"model": model, "provider": provider or None, **prices}
 
 
 def _number(value: Any, times: float, path: Path) -> float | None:

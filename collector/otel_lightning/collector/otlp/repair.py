@@ -90,8 +90,8 @@ def _shared(message: Any, path: Path) -> Iterator[tuple[Path, Any, str]]:
 def _replace_record(record: Any, reason: str) -> None:
     name = getattr(record, "name", b"").decode(errors="replace")
     record.Clear()
-    told = instead_of(RECORDS[record.DESCRIPTOR.full_name], name, reason)
-    record.MergeFromString(told.SerializeToString())
+    replacement = instead_of(RECORDS[record.DESCRIPTOR.full_name], name, reason)
+    record.MergeFromString(replacement.SerializeToString())
 
 
 def _messages_below(message: Any) -> Iterator[tuple[str, Any]]:

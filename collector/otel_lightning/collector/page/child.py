@@ -66,8 +66,8 @@ def main() -> None:
     threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
     be_killed_first()
     os.nice(NICENESS)
-    _, told = receive(sys.stdin.buffer)
-    limit_memory(json.loads(told)["memory"])
+    _, request = receive(sys.stdin.buffer)
+    limit_memory(json.loads(request)["memory"])
     send(sys.stdout.buffer, READY, b"")
     pipe = Pipe()
     while True:

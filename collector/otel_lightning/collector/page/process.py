@@ -90,8 +90,8 @@ class _Process(Child):
         self._converse(json.dumps({"memory": MEMORY_BYTES}).encode(), START_SECONDS, Cancellation())
 
     def write(self, request: Request, cancellation: Cancellation) -> Answer:
-        asked = {"path": request.path, "query": request.query, "facts": dict(request.facts)}
-        answer = self._converse(json.dumps(asked).encode(), PAGE_SECONDS, cancellation)
+        question = {"path": request.path, "query": request.query, "facts": dict(request.facts)}
+        answer = self._converse(json.dumps(question).encode(), PAGE_SECONDS, cancellation)
         head, _, body = answer.partition(b"\n")
         told = json.loads(head)
         return Answer(told["status"], told["type"], body, tuple(map(tuple, told["headers"])))

@@ -295,7 +295,7 @@ class _Said(NamedTuple):
 
 def _steps(calls: Iterable[Row], beside: _Beside, window: Window) -> list[Step]:
     shown = ShownMessages()
-    told: set[str] = set()
+    answered: set[str] = set()
     steps = []
     for call in calls:
         shown.begin_call()
@@ -307,8 +307,8 @@ def _steps(calls: Iterable[Row], beside: _Beside, window: Window) -> list[Step]:
         for message in answer[:1]:
             shown.is_new(message)
         tools = beside.tools[call["span_id"]]
-        new = messages if window.whole_history else _without(fresh, told)
-        told |= {tool.tool_call_id for tool in tools if tool.tool_call_id and _has_result(tool)}
+        new = messages if window.whole_history else _without(fresh, answered)
+        answered |= {tool.tool_call_id for tool in tools if tool.tool_call_id and _has_result(tool)}
         if not call.get("is_context"):
             earlier = 0 if window.whole_history else len(messages) - len(fresh)
             steps.append(_step(call, beside, _Said(earlier, new, answer)))

@@ -84,8 +84,8 @@ def segments_of(folder: Path) -> list[int]:
 
 def encode(signal: Signal, body: bytes, rows: int) -> tuple[bytes, bytes]:
     """Return the header and the body of a record; the time of receipt is now."""
-    told = CHECKED.pack(time.time_ns(), SIGNALS.index(signal), rows)
-    return CHECK.pack(len(body), _checksum(told, body)) + told, body
+    checked = CHECKED.pack(time.time_ns(), SIGNALS.index(signal), rows)
+    return CHECK.pack(len(body), _checksum(checked, body)) + checked, body
 
 
 def scan(folder: Path, start: Position) -> Iterator[Record]:
@@ -177,14 +177,14 @@ def _record_at(data: _Bytes, offset: int, segment: int) -> Record | None:
     header = data.read(offset, HEADER.size)
     if len(header) < HEADER.size:
         return None
-    length, checksum, *told = HEADER.unpack(header)
+    length, checksum, *fields = HEADER.unpack(header)
     end = offset + HEADER.size + length
     if end > data.size:
         return None
     body = data.read(offset + HEADER.size, length)
-    if len(body) < length or _checksum(CHECKED.pack(*told), body) != checksum:
+    if len(body) < length or _checksum(CHECKED.pack(*fields), body) != checksum:
         return None
-    received_ns, signal, rows = told
+    received_ns, signal, rows = fields
     return Record(SIGNALS[signal], received_ns, rows, body, Position(segment, end))
 
 

@@ -257,7 +257,7 @@ class Spool:
             if self._durable.offset:
                 self._rotate()
         except (OSError, SpoolError) as error:
-            begun.set_exception(SpoolError(self._told(error)))
+            begun.set_exception(SpoolError(self._described(error)))
         else:
             begun.set_result(self._durable)
 
@@ -362,7 +362,7 @@ class Spool:
         except OSError as error:
             # After a failed sync the kernel may drop the pages, and a second sync would succeed
             # without them. So what the disk has after the durable records is unknown.
-            self._failed = self._told(error)
+            self._failed = self._described(error)
             raise
         # Somebody may have deleted the file during the write.
         self._keep_in_place()
@@ -443,12 +443,12 @@ class Spool:
             try:
                 self._cut()
             except OSError as second:
-                self._failed = self._told(second)
-        reason = self._failed or self._told(error)
+                self._failed = self._described(second)
+        reason = self._failed or self._described(error)
         self.alarms.raise_alarm(RECEIVING, reason)
         return reason
 
-    def _told(self, error: Exception) -> str:
+    def _described(self, error: Exception) -> str:
         if isinstance(error, OSError):
             return fault(segment_path(self.folder, self._durable.segment), error)
         return str(error)

@@ -167,20 +167,20 @@ def _round(loop: Loop, number: int, say: Say) -> None:
 
 def _brief(details: Details) -> str:
     """Return the important numbers of a stage, as one line."""
-    said = []
+    facts = []
     if details.get("mean") is not None:
         rollouts = number_of(details["graded"], "rollout")
-        said.append(f"{rollouts}, mean reward {decimal(details['mean'])}")
-    said += [f"proposed {name}" for name in details.get("candidates", ())]
+        facts.append(f"{rollouts}, mean reward {decimal(details['mean'])}")
+    facts += [f"proposed {name}" for name in details.get("candidates", ())]
     verdicts = details.get("verdicts") or {}
-    said += [f"{name} gains {_signed(one['gain'])}" for name, one in verdicts.items()]
+    facts += [f"{name} gains {_signed(one['gain'])}" for name, one in verdicts.items()]
     if details.get("verdict"):
-        said.append(f"gain {_signed(details['verdict']['gain'])}")
+        facts.append(f"gain {_signed(details['verdict']['gain'])}")
     if details.get("winner"):
-        said.append(f"{details['winner']} is live")
+        facts.append(f"{details['winner']} is live")
     if "alpha" in details:
-        said.append(f"level {details['alpha']:.3g}")
-    return f"; {', '.join(said)}" if said else ""
+        facts.append(f"level {details['alpha']:.3g}")
+    return f"; {', '.join(facts)}" if facts else ""
 
 
 def _signed(value: float | None) -> str:
@@ -222,9 +222,9 @@ def _hook(loop: Loop, number: int, say: Say) -> list[str]:
             for (of, stage), (outcome, details) in loop.state.ended.items()
             if of == number
         }
-        said = {"loop": loop.config.name, "round": number, "stages": results, "live": loop.live}
+        summary = {"loop": loop.config.name, "round": number, "stages": results, "live": loop.live}
         command = loop.config.hooks.after_round
-        return DONE, {"hook": _called(command, said) if command else None}
+        return DONE, {"hook": _called(command, summary) if command else None}
 
     _, details = loop.state.once(number, "end", end)
     problem = details.get("hook")
@@ -233,13 +233,13 @@ def _hook(loop: Loop, number: int, say: Say) -> list[str]:
     return [problem] if problem else []
 
 
-def _called(command: str, said: dict[str, Any]) -> str | None:
+def _called(command: str, summary: dict[str, Any]) -> str | None:
     """Call a hook; return its error, or None."""
     try:
         done = subprocess.run(
             # Split into words as a shell would, but no shell runs it.
             shlex.split(command),
-            input=json.dumps(said).encode(),
+            input=json.dumps(summary).encode(),
             capture_output=True,
             timeout=HOOK_SECONDS,
             check=False,

@@ -188,13 +188,13 @@ def _outside(values: Mapping[str, float], rewards: Rewards) -> list[str]:
     outside = outside_range(values, limits)
     if not outside or rewards.refusals:  # then nobody knows the range
         return []
-    told = (
+    text = (
         f"Outside of the rewards' range [{limits[0]:g}, {limits[1]:g}]: the value of "
         f"{', '.join(outside)}. No policy is worth that: few rollouts carry large weights, "
         "or the propensities are wrong. It is not clipped, which would bias it. Go by the betting "
         "interval, or by snips, whose value is always inside."
     )
-    return [told]
+    return [text]
 
 
 def _overlap(choices: Choices, probabilities: Floats, seen: Logged) -> tuple[Overlap, ...]:

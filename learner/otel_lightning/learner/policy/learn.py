@@ -226,9 +226,9 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
 def _check_one_live(store: Store, key: str, rows: pl.DataFrame) -> None:
     """Refuse choices of two policies that were live at once: a gain needs one policy to beat."""
     changes = [(row["time"], row["action"]) for row in promotions_of(store, key)]
-    if told := live_at_once(rows, changes):
+    if problem := live_at_once(rows, changes):
         raise DataError(
-            f"{told} Two flag files serve flag '{key}', so no policy can be compared with the "
+            f"{problem} Two flag files serve flag '{key}', so no policy can be compared with the "
             "live one. Serve one file, or give each agent a key of its own; then leave out with "
             "--since what came before."
         )

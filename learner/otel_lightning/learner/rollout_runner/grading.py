@@ -88,13 +88,13 @@ def grade(
         DataError: If the grader cannot be used at all.
     """
     # A lost attempt says nothing about the agent, so it gets no reward, not even a bad one.
-    told = {one: status for one, status in statuses.items() if status != LOST}
+    ended = {one: status for one, status in statuses.items() if status != LOST}
     forced = {
         one: {"value": grading.failed_reward}
-        for one, status in told.items()
+        for one, status in ended.items()
         if grading.failed_reward is not None and status in (FAILED, TIMEOUT)
     }
-    graded = [one for one in told if one not in forced]
+    graded = [one for one in ended if one not in forced]
     if grading.rule:
         return _by_rule(store, path, grading, graded, list(forced))
     if grading.command:
@@ -102,9 +102,9 @@ def grade(
         return _sent("grade_command", rewards | forced, problems, send)
     if grading.by_exit_code:
         # An agent that was killed at its time limit has no exit code of its own.
-        exits = {one: {"value": float(told[one] == OK)} for one in graded if told[one] != TIMEOUT}
+        exits = {one: {"value": float(ended[one] == OK)} for one in graded if ended[one] != TIMEOUT}
         return _sent("exit_code", exits | forced, [], send)
-    return _received(store, grading.reward, list(told))
+    return _received(store, grading.reward, list(ended))
 
 
 def check(grading: Grading) -> None:
@@ -141,7 +141,7 @@ def check(grading: Grading) -> None:
 
 
 def _by_rule(
-    asked: Rows, path: Path, grading: Grading, rollouts: Sequence[str], forced: Sequence[str]
+    connection: Rows, path: Path, grading: Grading, rollouts: Sequence[str], forced: Sequence[str]
 ) -> Graded:
     # Only here: a rule reads its rollouts as polars frames, and other graders need none.
     import polars as pl
@@ -152,7 +152,7 @@ def _by_rule(
     given = pl.DataFrame({"rollout_id": forced}, schema={"rollout_id": pl.String}).with_columns(
         value=pl.lit(grading.failed_reward, pl.Float64)
     )
-    with opened(asked if isinstance(asked, Store) else path) as store:
+    with opened(connection if isinstance(connection, Store) else path) as store:
         applied = grade_rollouts(store, grading.rule or "", rollouts, given)
         rows = rows_of(store, "given_rewards", rollouts=[*rollouts, *forced], reward=applied.name)
     rewards = {row["rollout_id"]: row["value"] for row in rows}
@@ -162,13 +162,13 @@ def _by_rule(
 def _by_command(
     store: Rows, grading: Grading, rollouts: Sequence[str]
 ) -> tuple[dict[str, Reward], list[str]]:
-    asked = rows_of(store, "to_grade", rollouts=rollouts)
+    rows = rows_of(store, "to_grade", rollouts=rollouts)
     # Threads are enough: each only waits for a process.
     with ThreadPoolExecutor(grading.jobs) as threads:
-        answers = list(threads.map(lambda row: answer_of(grading.command, row), asked))
+        answers = list(threads.map(lambda row: answer_of(grading.command, row), rows))
     rewards: dict[str, Reward] = {}
     failures: dict[str, list[str]] = {}
-    for row, answer in zip(asked, answers, strict=True):
+    for row, answer in zip(rows, answers, strict=True):
         if isinstance(answer, str):
             # One message for each reason, not one for each rollout.
             failures.setdefault(answer, []).append(row["rollout_id"])
@@ -180,11 +180,11 @@ def _by_command(
 def answer_of(command: Sequence[str], row: Mapping[str, Any]) -> Reward | str:
     """Ask the grading command about one rollout; return the score, or why there is none."""
     parsed = {name: json.loads(row[name] or "null") for name in ("input", "expected", "metadata")}
-    asked = json.dumps({**row, **parsed}, ensure_ascii=False)
+    question = json.dumps({**row, **parsed}, ensure_ascii=False)
     try:
         done = subprocess.run(
             command,
-            input=asked.encode("utf-8", "replace"),
+            input=question.encode("utf-8", "replace"),
             capture_output=True,
             timeout=COMMAND_SECONDS,
             check=False,
@@ -198,17 +198,17 @@ def answer_of(command: Sequence[str], row: Mapping[str, Any]) -> Reward | str:
 
 
 def _score(text: str) -> Reward | str:
-    said = f"the grading command printed '{text.strip()[:60]}', no number and no score"
+    problem = f"the grading command printed '{text.strip()[:60]}', no number and no score"
     try:
         found = json.loads(text)
     except ValueError:
-        return said
+        return problem
     answer = found if isinstance(found, dict) else {"score": found}
     value = answer.get("score")
     if not isinstance(value, bool | int | float):
-        return said
+        return problem
     if isinstance(value, float) and not math.isfinite(value):
-        return said
+        return problem
     if abs(value) > HUGE:  # also an integer of 400 digits, which is no float
         return f"the grading command gave a score beyond {HUGE:g}, which cannot be computed with"
     explanation = answer.get("explanation")

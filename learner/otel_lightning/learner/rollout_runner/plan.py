@@ -101,8 +101,8 @@ def run_name(job: Job) -> str:
             )
         return job.name
     place = str(job.tasks.resolve()) if isinstance(job.tasks, Path) else ""
-    said = [*job.command, "\0", *job.serve, "\0", job.url or "", place, str(job.seed)]
-    return f"run-{sha256(chr(0).join(said).encode()).hexdigest()[:8]}"
+    parts = [*job.command, "\0", *job.serve, "\0", job.url or "", place, str(job.seed)]
+    return f"run-{sha256(chr(0).join(parts).encode()).hexdigest()[:8]}"
 
 
 def runs_folder(store: Path) -> Path:
@@ -151,8 +151,8 @@ def plan(
             # them.
             seed = int(_hash(str(job.seed), task.task_id, str(sample))[:16], 16) % SEEDS
             for arm in sorted(arms, key=lambda arm: _hash(str(seed), arm or "")):
-                said = (name, str(job.seed), task.fingerprint, str(sample))
-                key = _hash(*said, arm or "", prints.get(arm or "", ""), *model)[:10]
+                parts = (name, str(job.seed), task.fingerprint, str(sample))
+                key = _hash(*parts, arm or "", prints.get(arm or "", ""), *model)[:10]
                 yield Planned(task, sample, seed, f"{_shown(task.task_id)}-{sample}-{key}", arm)
 
 

@@ -175,9 +175,9 @@ def templated_tokens(
 ) -> tuple[list[int], list[int]] | None:
     """Write the messages by the chat template; None if the prompt is not a prefix of the whole."""
     # A response may have several choices; the first is the one that the agent read.
-    read, said = json.loads(row["messages"]), json.loads(row["completion"])[:1]
-    number_calls([*read, *said])
-    messages, answer = chat_messages(read), chat_messages(said)
+    read, written = json.loads(row["messages"]), json.loads(row["completion"])[:1]
+    number_calls([*read, *written])
+    messages, answer = chat_messages(read), chat_messages(written)
     options: dict[str, Any] = {"return_dict": False}
     if row["tools"]:
         options["tools"] = chat_tools(json.loads(row["tools"]))

@@ -98,13 +98,13 @@ class FlatMessages:
         if read is None:
             found = [one for place in plan.places for one in self._read(place, attributes)]
             return messages.joined(found, memory)
-        told: list[Message]
-        told, again = read(attributes)
+        history: list[Message]
+        history, again = read(attributes)
         if again:
-            return messages.joined(told, memory)
-        if memory is not None and len(told) > messages.SHORT:
-            return list(map(memory.one_copy, told))
-        return told
+            return messages.joined(history, memory)
+        if memory is not None and len(history) > messages.SHORT:
+            return list(map(memory.one_copy, history))
+        return history
 
     def choices(self, attributes: Attributes) -> list[Message]:
         """Return the output messages of a call, one per choice."""

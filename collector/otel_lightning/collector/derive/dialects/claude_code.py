@@ -57,15 +57,15 @@ def _read_call(span: Span) -> LlmCall:
     payloads.fill_usage(call, payloads.usage(counts))
     call.finish_reason = finish.reason(semconv.finish_reasons(attributes)[0])
     call.tool_definitions = semconv.offered(attributes.get("tools"))
-    said = reading.text(attributes, "response.model_output")
+    output = reading.text(attributes, "response.model_output")
     call.output_messages = (
-        messages.one_turn([{"role": "assistant", "content": said}]) if said else None
+        messages.one_turn([{"role": "assistant", "content": output}]) if output else None
     )
     sent, answered = _body(span, SENT), _body(span, ANSWERED)
     request = json_text.as_object(json_text.parse(sent))
     listed = request.get("messages")
-    told = [_disclosed(one) for one in listed] if isinstance(listed, list) else []
-    payloads.fill_from_request(call, request | {"messages": told}, span.memory)
+    history = [_disclosed(one) for one in listed] if isinstance(listed, list) else []
+    payloads.fill_from_request(call, request | {"messages": history}, span.memory)
     payloads.fill_from_response(call, _disclosed(json_text.parse(answered)))
     if call.error_type == "_OTHER":
         call.error_type = reading.text(attributes, "status_code", "error_class") or "_OTHER"
@@ -74,8 +74,8 @@ def _read_call(span: Span) -> LlmCall:
 
 def _body(span: Span, name: str) -> str | None:
     """Return the last body of a request that was logged; above 60 KB its end is missing."""
-    told = (log.attributes.get("body") for log in reversed(span.logs) if log.event_name == name)
-    return next(told, None)
+    bodies = (log.attributes.get("body") for log in reversed(span.logs) if log.event_name == name)
+    return next(bodies, None)
 
 
 def _disclosed(message: Any) -> Any:
@@ -88,8 +88,8 @@ def _disclosed(message: Any) -> Any:
 
 
 def _is_hidden(block: Any) -> bool:
-    told = json_text.as_object(block)
-    return (told.get("type"), told.get("thinking")) == ("thinking", HIDDEN)
+    fields = json_text.as_object(block)
+    return (fields.get("type"), fields.get("thinking")) == ("thinking", HIDDEN)
 
 
 def _read_tool(span: Span) -> ToolCall | None:
@@ -99,6 +99,6 @@ def _read_tool(span: Span) -> ToolCall | None:
         text = given.partition("\n")[2] if given.startswith(GIVEN) else given
         tool.arguments = json_text.parse(text)
     if tool is not None and tool.result is None:
-        told = (one.attributes for one in span.events if one.name == "tool.output")
-        tool.result = next((one.get("output") for one in told), None)
+        outputs = (one.attributes for one in span.events if one.name == "tool.output")
+        tool.result = next((one.get("output") for one in outputs), None)
     return tool

@@ -59,9 +59,9 @@ def _read_counts(span: Span) -> LlmCall:
 
 def _read_refusal(span: Span) -> LlmCall | None:
     """Read a request that was sent; None if it was answered, perhaps after others were refused."""
-    told = _told(span, "codex.api_request")
-    status = reading.integer(told, "http.response.status_code")
-    message = reading.text(told, "error.message")
+    fields = _last_event(span, "codex.api_request")
+    status = reading.integer(fields, "http.response.status_code")
+    message = reading.text(fields, "error.message")
     if message is None and (status is None or status < _REFUSED):
         return None
     call = _call(span)
@@ -86,23 +86,23 @@ def _read_tool(span: Span) -> ToolCall:
 
 def _read_result(span: Span) -> ToolCall | None:
     """Read what a tool was given and returned; the span above it is the execution's own."""
-    told = _told(span, "codex.tool_result")
-    if "call_id" not in told:
+    fields = _last_event(span, "codex.tool_result")
+    if "call_id" not in fields:
         return None
-    given = told.get("arguments")
+    given = fields.get("arguments")
     tool = span_rows.tool_call(
         span,
-        told.get("tool_name"),
-        tool_call_id=told["call_id"],
+        fields.get("tool_name"),
+        tool_call_id=fields["call_id"],
         arguments=given if (parsed := json_text.parse(given)) is None else parsed,
-        result=told.get("output"),
+        result=fields.get("output"),
     )
-    if told.get("success") == "false":
+    if fields.get("success") == "false":
         tool.error_type = tool.error_type or "tool_error"
     return tool
 
 
-def _told(span: Span, name: str) -> Attributes:
+def _last_event(span: Span, name: str) -> Attributes:
     """Return what the last event of a name says, together with the log record of the same name.
 
     Each has fields that the other lacks. The name is an attribute, as Rust's own name of an event
@@ -110,8 +110,8 @@ def _told(span: Span, name: str) -> Attributes:
     """
     events = [event.attributes for event in span.events]
     logs = [log.attributes for log in span.logs]
-    found = [[one for one in told if one.get("event.name") == name] for told in (events, logs)]
-    return {key: value for told in found for key, value in (told or [{}])[-1].items()}
+    found = [[one for one in some if one.get("event.name") == name] for some in (events, logs)]
+    return {key: value for some in found for key, value in (some or [{}])[-1].items()}
 
 
 _REFUSED = 400

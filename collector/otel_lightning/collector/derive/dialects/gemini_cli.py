@@ -65,8 +65,8 @@ def _read_tool(span: Span) -> ToolCall:
 
 def _result(response: payloads.Payload) -> Any:
     """Return what the model was told: the first response, without the object around its text."""
-    told = messages.conversation([{"role": "user", "parts": response.get("responseParts") or []}])
-    parts = (part for message in told for part in message["parts"] if "response" in part)
+    turns = messages.conversation([{"role": "user", "parts": response.get("responseParts") or []}])
+    parts = (part for message in turns for part in message["parts"] if "response" in part)
     value = next((part["response"] for part in parts), None)
     return value["output"] if isinstance(value, dict) and value.keys() == {"output"} else value
 

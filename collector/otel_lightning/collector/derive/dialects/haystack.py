@@ -161,8 +161,8 @@ def _plain_message(message: Any) -> Any:
 
 
 def _plain_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    if asked := json_text.as_object(block.get("tool_call")):
-        return {**asked, "type": "tool_call", "name": asked.get("tool_name")}
+    if call := json_text.as_object(block.get("tool_call")):
+        return {**call, "type": "tool_call", "name": call.get("tool_name")}
     if answered := json_text.as_object(block.get("tool_call_result")):
         origin = json_text.as_object(answered.get("origin"))
         return {"type": "tool_result", "id": origin.get("id"), "result": answered.get("result")}

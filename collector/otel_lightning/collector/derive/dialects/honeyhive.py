@@ -30,14 +30,14 @@ def read(span: Span) -> ToolCall | None:
     if attributes[KIND] != "tool" or (ERROR in attributes and span.name.endswith(ERROR_SPAN)):
         return None
     given = _values(flattened.nested(attributes, INPUTS))
-    told = _values(flattened.nested(attributes, OUTPUTS))
+    outputs = _values(flattened.nested(attributes, OUTPUTS))
     return span_rows.tool_call(
         span,
         attributes.get("honeyhive_event_name") or span.name,
         arguments=given or None,
-        result=told["result"]
-        if isinstance(told, dict) and told.keys() == {"result"}
-        else told or None,
+        result=outputs["result"]
+        if isinstance(outputs, dict) and outputs.keys() == {"result"}
+        else outputs or None,
     )
 
 

@@ -175,11 +175,11 @@ def _read_call(span: Span) -> LlmCall:
 
 def _read_rerank(span: Span) -> Retrieval:
     """Read a reranking of documents."""
-    texts, said = (
+    texts, answers = (
         [one.get("content") for one in flattened.nested(span.attributes, prefix)]
         for prefix in ("gen_ai.prompt.", "gen_ai.completion.")
     )
-    ranked = [found for one in said if (found := RANKED.match(one or ""))]
+    ranked = [found for one in answers if (found := RANKED.match(one or ""))]
     documents = [
         {"content": texts[place], "score": one["score"]}
         for one in ranked
@@ -193,24 +193,24 @@ def _with_reason(choices: list[Message]) -> list[Message]:
 
     The numbers before it are the parts of one answer: its text, or one tool call each.
     """
-    *said, last = choices or [{}]
-    if not said or last["parts"] or any("finish_reason" in one for one in said):
+    *pieces, last = choices or [{}]
+    if not pieces or last["parts"] or any("finish_reason" in one for one in pieces):
         return choices
-    return [{**last, "parts": [part for one in said for part in one["parts"]]}]
+    return [{**last, "parts": [part for one in pieces for part in one["parts"]]}]
 
 
-def _tools(attributes: Attributes, plan: _Plan, told: tuple[str, ...]) -> list[Any] | None:
+def _tools(attributes: Attributes, plan: _Plan, written: tuple[str, ...]) -> list[Any] | None:
     """Return the tools that a call offers; the calls of an agent, which repeat them, share them."""
     last, tools = plan.last_tools
-    if told == last:
+    if written == last:
         return tools
-    if told not in plan.known_tools:
+    if written not in plan.known_tools:
         if len(plan.known_tools) >= MOST_TOOLS:
             plan.known_tools.clear()
         found = (flattened.nested(attributes, prefix) for prefix in TOOLS)
-        plan.known_tools[told] = tool_values.flat_tools(next(filter(None, found), ()))
-    plan.last_tools = told, plan.known_tools[told]
-    return plan.known_tools[told]
+        plan.known_tools[written] = tool_values.flat_tools(next(filter(None, found), ()))
+    plan.last_tools = written, plan.known_tools[written]
+    return plan.known_tools[written]
 
 
 def _message(item: dict[str, Any]) -> dict[str, Any]:
@@ -231,21 +231,21 @@ def _message(item: dict[str, Any]) -> dict[str, Any]:
     return item
 
 
-def _asking(item: dict[str, Any], asked: dict[str, Any]) -> dict[str, Any]:
+def _asking(item: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     """Return the message of a tool call that Netra writes as the text of the assistant."""
-    if asked.keys() != {"name", "arguments"}:
+    if request.keys() != {"name", "arguments"}:
         return item
-    return {"role": "assistant", "tool_calls": [{"id": item["tool_call_id"], **asked}]}
+    return {"role": "assistant", "tool_calls": [{"id": item["tool_call_id"], **request}]}
 
 
 def _item(message: Message) -> Message:
     """Return an item of a response; Netra writes a tool call as text, without its id."""
-    asked = {}
+    request = {}
     if message["role"] == "assistant" and len(message["parts"]) == 1:
-        asked = json_text.as_object(json_text.parse(message["parts"][0].get("content")))
-    if asked.keys() != {"name", "arguments"}:
+        request = json_text.as_object(json_text.parse(message["parts"][0].get("content")))
+    if request.keys() != {"name", "arguments"}:
         return message
-    part = tool_parts.tool_call_part(None, asked["name"], asked["arguments"])
+    part = tool_parts.tool_call_part(None, request["name"], request["arguments"])
     return {"role": "assistant", "parts": [part]}
 
 

@@ -21,11 +21,11 @@ def metadata(result: Any) -> Mapping[str, Any]:
 
 def fill(call: LlmCall, result: Any) -> None:
     """Set the unknown fields that a result's metadata has: usage, finish reason, id and model."""
-    told = metadata(result)
-    payloads.fill_usage(call, payloads.usage(told.get("usage_metadata")))
-    call.finish_reason = call.finish_reason or finish.reason(told.get("finish_reason"))
-    call.response_id = call.response_id or told.get("id")
-    call.response_model = call.response_model or told.get("model_name")
+    fields = metadata(result)
+    payloads.fill_usage(call, payloads.usage(fields.get("usage_metadata")))
+    call.finish_reason = call.finish_reason or finish.reason(fields.get("finish_reason"))
+    call.response_id = call.response_id or fields.get("id")
+    call.response_model = call.response_model or fields.get("model_name")
 
 
 def choices(result: Any) -> list[Message]:

@@ -66,12 +66,12 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     whole = _whole(span, answer, call.request_params.get("n"))
     if not payloads.fill_from_response(call, without_made_up_id(whole)):
         is_text = operation == "chat" and not _is_message(answer)
-        told = isinstance(answer, dict | list) and not is_text
-        call.output_messages = payloads.answer(answer if told else text)
+        is_answer = isinstance(answer, dict | list) and not is_text
+        call.output_messages = payloads.answer(answer if is_answer else text)
     reason = finish.reason(_said(span, "metadata.finish_reason"))
     call.finish_reason = call.finish_reason or reason
-    asked, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
-    call.request_model = asked and asked.strip('"')  # LangChain writes it with or without quotes
+    model, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
+    call.request_model = model and model.strip('"')  # LangChain writes it with or without quotes
     if call.request_params.get("stream") is True:  # JavaScript: the model of a stream is not read
         call.request_model = call.request_model or name
         call.lost_ids = True  # its outputs lack the ids of tool calls; its inputs have them
@@ -127,8 +127,8 @@ def _request(span: Span) -> payloads.Payload:
     request = sent if isinstance(sent, dict) else {"messages": sent or text}
     tools = request.get("tools") or reading.array(span.attributes, f"{PREFIX}metadata.tools")
     # The system prompt may be in the metadata alone, or there too.
-    told = {} if _has_system(request) else {"instructions": _said(span, "metadata.instructions")}
-    return {**told, **request, "tools": tools}
+    beside = {} if _has_system(request) else {"instructions": _said(span, "metadata.instructions")}
+    return {**beside, **request, "tools": tools}
 
 
 def _has_system(request: payloads.Payload) -> bool:

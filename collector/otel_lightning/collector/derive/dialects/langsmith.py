@@ -98,7 +98,7 @@ def _end_before_answer(call: LlmCall) -> None:
     """
     history = call.input_messages or []
     answer = call.output_messages[0]["parts"] if call.output_messages else None
-    places = [at for at, said in enumerate(history) if answer and said["parts"] == answer]
+    places = [at for at, message in enumerate(history) if answer and message["parts"] == answer]
     if places and (span_rows.asks_for_tools(call) or places[-1] == len(history) - 1):
         call.input_messages = history[: places[-1]]
     elif places:
@@ -113,15 +113,15 @@ def _with_calls_apart(response: Any, call: LlmCall) -> Any:
     choices = response.get("choices") if isinstance(response, dict) else None
     if not isinstance(choices, list):
         return response
-    told = [json_text.as_object(choice) for choice in choices]
-    for place, choice in enumerate(told):
+    separated = [json_text.as_object(choice) for choice in choices]
+    for place, choice in enumerate(separated):
         message = payloads.details(choice, "message")
         apart = joined_calls.separated(message, call.tool_definitions or [])
         if apart is not message:
             apart["tool_calls"][0]["id"] = message["tool_calls"][0].get("id")
-            told[place] = {**choice, "message": apart}
+            separated[place] = {**choice, "message": apart}
             call.lost_ids = True
-    return {**response, "choices": told}
+    return {**response, "choices": separated}
 
 
 def _with_metadata(result: Any, span: Span) -> Any:
@@ -131,15 +131,15 @@ def _with_metadata(result: Any, span: Span) -> Any:
     """
     if span.attributes.get(f"{METADATA}object") != "response" or not isinstance(result, dict):
         return result
-    told = {key: span.attributes.get(f"{METADATA}{name}") for key, name in FIELDS.items()}
-    return told | result
+    fields = {key: span.attributes.get(f"{METADATA}{name}") for key, name in FIELDS.items()}
+    return fields | result
 
 
 def _fill_result(call: LlmCall, result: Any) -> None:
     """Set the fields of a call from LangChain's response, or from a decorated function's result."""
-    told = isinstance(result, dict) and (result if "role" in result else result.get("output"))
+    answer = isinstance(result, dict) and (result if "role" in result else result.get("output"))
     metadata = langchain_results.metadata(result)
-    call.output_messages = langchain_results.choices(result) or payloads.answer(told)
+    call.output_messages = langchain_results.choices(result) or payloads.answer(answer)
     call.response_id = call.response_id or metadata.get("id")
     call.response_model = metadata.get("model_name") or call.response_model
     call.finish_reason = finish.reason(metadata.get("finish_reason")) or call.finish_reason
@@ -153,8 +153,8 @@ def _read_tool(span: Span) -> ToolCall:
     arguments = json_text.parse(attributes.get("gen_ai.prompt"))
     if isinstance(arguments, dict) and isinstance(arguments.get("input"), str):
         arguments = json_text.parse_literal(arguments["input"]) or arguments["input"]
-    told = json_text.as_object(result)
-    output = told.get("output", told.get("outputs", result))
+    fields = json_text.as_object(result)
+    output = fields.get("output", fields.get("outputs", result))
     message = tool_values.tool_message(output)
     match arguments:
         case {"args": [given, {"toolCallId": str(call_id)}]}:  # the AI SDK's call of a tool

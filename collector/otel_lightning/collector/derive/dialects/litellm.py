@@ -77,10 +77,10 @@ def _providers_own(response_id: str | None) -> str | None:
     try:
         # Behind `resp_`: `litellm:model_id:…;response_id:resp_1` in base64. Padding that is not
         # needed is ignored.
-        told = base64.b64decode(f"{response_id[5:]}==").decode(errors="replace")
+        unwrapped = base64.b64decode(f"{response_id[5:]}==").decode(errors="replace")
     except ValueError:  # the id was truncated
         return response_id
-    return told.partition("response_id:")[2] or response_id
+    return unwrapped.partition("response_id:")[2] or response_id
 
 
 def _read_raw(span: Span) -> LlmCall | None:

@@ -105,8 +105,9 @@ def _read_step(span: Span) -> LlmCall | None:
     request = sent.get("body") if isinstance(sent, dict) else None
     request = json_text.parse(request) if isinstance(request, str) else request
     if not payloads.fill_from_request(call, _uncut(request), span.memory):
-        told = [one for message in sent for one in _told(message)] if isinstance(sent, list) else []
-        call.input_messages = messages.joined(told, span.memory) or None
+        listed = sent if isinstance(sent, list) else []
+        history = [one for message in listed for one in _outlined(message)]
+        call.input_messages = messages.joined(history, span.memory) or None
     response = _value(span, *BODY)
     payloads.fill_from_response(call, _uncut(response))
     # The response has the arguments as the model wrote them, unless it was cut.
@@ -125,10 +126,10 @@ def _read_step(span: Span) -> LlmCall | None:
 
 def _read_chunk(span: Span) -> ToolCall | None:
     """Read the text of a piece of a streamed answer: no other span has that of the reasoning."""
-    said = json_text.as_object(_value(span, "mastra.model_chunk.output", "output"))
-    if not said.get("text") or span.parent_span_id is None:
+    output = json_text.as_object(_value(span, "mastra.model_chunk.output", "output"))
+    if not output.get("text") or span.parent_span_id is None:
         return None
-    piece = span_rows.tool_call(span, None, result=said["text"], source="request")
+    piece = span_rows.tool_call(span, None, result=output["text"], source="request")
     piece.llm_span_id = span.parent_span_id
     return piece
 
@@ -153,16 +154,16 @@ def _uncut(value: Any) -> Any:
 
 
 def _answer(span: Span, kind: str) -> list[Message] | None:
-    said = _value(span, f"mastra.{kind}.output", "output")
-    if not isinstance(said, dict):
+    output = _value(span, f"mastra.{kind}.output", "output")
+    if not isinstance(output, dict):
         return None
-    content = {"content": said.get("text"), "tool_calls": said.get("toolCalls")}
+    content = {"content": output.get("text"), "tool_calls": output.get("toolCalls")}
     if not any(content.values()):
         return None  # no answer: the call may have failed; then an outer span records that
     return messages.one_turn([{"role": "assistant", **content}])
 
 
-def _told(message: Any) -> Iterator[Message]:
+def _outlined(message: Any) -> Iterator[Message]:
     """Yield the messages of an outline; what it leaves out of tool calls and results is not set."""
     text = message.get("content") if isinstance(message, dict) else None
     role = message.get("role") if isinstance(message, dict) else None
@@ -175,10 +176,11 @@ def _told(message: Any) -> Iterator[Message]:
     else:
         said = OUTLINED.sub("", text)
         parts = [{"type": "text", "content": said}] if said else []
-        yield {"role": "assistant", "parts": [*parts, *map(_asked, OUTLINED.finditer(text))]}
+        calls = map(_outlined_call, OUTLINED.finditer(text))
+        yield {"role": "assistant", "parts": [*parts, *calls]}
 
 
-def _asked(found: re.Match[str]) -> Part:
+def _outlined_call(found: re.Match[str]) -> Part:
     return {"type": "tool_call", "id": None, "name": found["name"]}
 
 

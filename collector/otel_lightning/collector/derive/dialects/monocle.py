@@ -81,13 +81,13 @@ def _read_call(span: Span) -> LlmCall:
     listed = json_text.parse(sent)
     history = [_message(one) for one in (listed if isinstance(listed, list) else [sent]) if one]
     call.input_messages = messages.conversation(history, span.memory) or None
-    told = _event(span, METADATA)
-    reason = told.get("finish_reason")
+    fields = _event(span, METADATA)
+    reason = fields.get("finish_reason")
     if said and not call.error_type:
         answer = {**_message(said, role="assistant"), "finish_reason": reason}
         call.output_messages = messages.one_turn([answer]) or None
     call.finish_reason = finish.reason(reason)
-    counts = {key: json_text.parse(value) for key, value in told.items() if "token" in key}
+    counts = {key: json_text.parse(value) for key, value in fields.items() if "token" in key}
     payloads.fill_usage(call, payloads.usage(counts))
     return span_rows.completed(call)
 

@@ -43,15 +43,15 @@ def _read_call(span: Span) -> LlmCall:
     cut = openinference_calls.fill(call, span)
     known = reading.text(attributes, "nat.conversation.id")
     call.conversation_id = call.conversation_id or (known if known != UNKNOWN else None)
-    told = json_text.as_object(json_text.parse(attributes.get("nat.metadata")))
-    result = {"generations": [told.get("chat_responses")]}
+    metadata = json_text.as_object(json_text.parse(attributes.get("nat.metadata")))
+    result = {"generations": [metadata.get("chat_responses")]}
     langchain_results.fill(call, result)
     # The toolkit calls the framework the provider.
     call.provider = langchain_results.metadata(result).get("model_provider")
-    call.tool_definitions = tool_values.flat_tools(map(_tool, told.get("tools_schema") or ()))
-    said = attributes.get(openinference_calls.OUTPUT)
-    call.output_messages = _answer(said, call.finish_reason) if said is not None else None
-    return span_rows.completed(call, said, cut=cut)
+    call.tool_definitions = tool_values.flat_tools(map(_tool, metadata.get("tools_schema") or ()))
+    output = attributes.get(openinference_calls.OUTPUT)
+    call.output_messages = _answer(output, call.finish_reason) if output is not None else None
+    return span_rows.completed(call, output, cut=cut)
 
 
 def _tool(definition: Any) -> Any:
@@ -66,10 +66,10 @@ def _tool(definition: Any) -> Any:
 
 
 def _answer(text: str, reason: str | None) -> list[Message]:
-    said, _, spelled = text.rpartition(ASKED)
-    asked = json_text.parse_literal(spelled)
-    if not isinstance(asked, list):
-        said, asked = text, []
-    told = {"role": "assistant", "content": said, "tool_calls": asked}
-    turns = messages.read_message(told)
+    content, _, spelled = text.rpartition(ASKED)
+    calls = json_text.parse_literal(spelled)
+    if not isinstance(calls, list):
+        content, calls = text, []
+    message = {"role": "assistant", "content": content, "tool_calls": calls}
+    turns = messages.read_message(message)
     return [messages.choice([part for turn in turns for part in turn["parts"]], reason)]

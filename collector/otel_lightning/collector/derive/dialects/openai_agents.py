@@ -44,8 +44,7 @@ def _respelled(text: str) -> str:
     history = json_text.parse(text)
     if not isinstance(history, list):
         return text
-    told = (message for message in history if isinstance(message, dict))
-    return json.dumps([_respelled_message(message) for message in told])
+    return json.dumps([_respelled_message(one) for one in history if isinstance(one, dict)])
 
 
 def _respelled_message(message: dict[str, Any]) -> dict[str, Any]:

@@ -27,5 +27,5 @@ def without_made_up_id(response: Any) -> Any:
     if not isinstance(inner, dict) or inner.get("id") != FAKE_ID:
         return response
     items = [item for item in inner.get("output") or () if isinstance(item, dict)]
-    told = details(items[0], "provider_data") if items else {}
-    return {**inner, "id": told.get("response_id"), "model": None}
+    provider_data = details(items[0], "provider_data") if items else {}
+    return {**inner, "id": provider_data.get("response_id"), "model": None}

@@ -186,19 +186,19 @@ def _fill_request(call: LlmCall, span: Span, plan: Plan, request: Any) -> bool:
     """Set what was sent; return whether the provider's own request says it."""
     attributes = span.attributes
     is_request = payloads.fill_from_request(call, request, span.memory)
-    asked = attributes.get("llm.request.model_name") or call.request_model
+    requested = attributes.get("llm.request.model_name") or call.request_model
     # A request without tools may have lost them, so the attributes are read as well.
     if is_request and call.tool_definitions:
-        call.request_model = asked
+        call.request_model = requested
         return True
     given = _given(reading.text(attributes, *plan.parameters))
     if not is_request:
         _fill_messages(call, span, plan, request)
         call.request_params = {**given.parameters}
-    call.request_model = asked or given.model
-    told = openinference_messages.tools(attributes) or given.tools
+    call.request_model = requested or given.model
+    offered = openinference_messages.tools(attributes) or given.tools
     # The last one is [] (the request offers no tools) or None (unknown).
-    call.tool_definitions = call.tool_definitions or told or call.tool_definitions
+    call.tool_definitions = call.tool_definitions or offered or call.tool_definitions
     return is_request
 
 
@@ -252,7 +252,7 @@ def _lacks_ids(history: list[Message]) -> bool:
 
 
 def _with_ids(
-    history: list[Message], told: payloads.Payload, memory: MessageMemory | None
+    history: list[Message], request: payloads.Payload, memory: MessageMemory | None
 ) -> list[Message]:
     """Return the history with tool call ids, taken from the request's own copy of the messages.
 
@@ -261,10 +261,10 @@ def _with_ids(
     returned.
     """
     # The OpenAI Agents SDK's copy is the list itself, without the instructions.
-    sent = told.get("messages")
+    sent = request.get("messages")
     if not isinstance(sent, list) or any(isinstance(one, str) for one in sent):
         return history
-    own = payloads.request_messages(told, memory) or []
+    own = payloads.request_messages(request, memory) or []
     if own and own[0]["role"] != "system":
         own = [*takewhile(lambda message: message["role"] == "system", history), *own]
     return own if len(own) >= len(history) else history
@@ -329,8 +329,8 @@ def _response_inside(payload: Any) -> Any:
 
 def _body(metadata: str) -> Any:
     """Return the provider's response that Mastra keeps in the metadata of a step."""
-    told = json_text.parse(metadata)
-    body = told.get("body") if isinstance(told, dict) else None
+    fields = json_text.parse(metadata)
+    body = fields.get("body") if isinstance(fields, dict) else None
     return json_text.parse(body) if isinstance(body, str) else None
 
 
@@ -352,25 +352,25 @@ def _answers(payload: Any) -> list[Message]:
 
 def _answer(payload: Any) -> list[Message]:
     """Return the answer of AutoGen, Mastra or OpenAI (text, tool calls or both), or DSPy (text)."""
-    said = json_text.as_object(payload)
-    if said.get("tool_calls") or said.get("refusal"):  # OpenAI's message, DSPy's with a text
-        return messages.read_message({"role": "assistant", "content": said.get("text"), **said})
-    content = said.get("content") or said.get("toolCalls") or said.get("text")
+    answer = json_text.as_object(payload)
+    if answer.get("tool_calls") or answer.get("refusal"):  # OpenAI's message, DSPy's with a text
+        return messages.read_message({"role": "assistant", "content": answer.get("text"), **answer})
+    content = answer.get("content") or answer.get("toolCalls") or answer.get("text")
     if isinstance(content, list):
         content = [{"type": "tool-call", **call} for call in content if isinstance(call, dict)]
-    thought = said.get(REASONED)
+    thought = answer.get(REASONED)
     if not content and not thought:
         return []
-    told = {"role": "assistant", "content": content, REASONED: thought}
-    return messages.read_message(told)
+    message = {"role": "assistant", "content": content, REASONED: thought}
+    return messages.read_message(message)
 
 
 def _completions(span: Span) -> list[Message]:
     """Return the answers of a completion model: one a choice, or the whole output."""
-    told = openinference_messages.texts(span, CHOICES, "completion")
-    if not told and openinference_messages.prompt(span):
-        told = [openinference_messages.value(span.attributes.get(OUTPUT))]
-    texts = [{"role": "assistant", "content": one} for one in told if isinstance(one, str)]
+    answers = openinference_messages.texts(span, CHOICES, "completion")
+    if not answers and openinference_messages.prompt(span):
+        answers = [openinference_messages.value(span.attributes.get(OUTPUT))]
+    texts = [{"role": "assistant", "content": one} for one in answers if isinstance(one, str)]
     return messages.conversation(texts)
 
 

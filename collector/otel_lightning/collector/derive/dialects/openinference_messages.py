@@ -177,15 +177,15 @@ def _thoughts(sent: str) -> frozenset[str]:
     return frozenset(part["content"] for part in read if part)
 
 
-def _call_id(told: str | None, span: Span) -> str | None:
+def _call_id(written: str | None, span: Span) -> str | None:
     """Return the id of a tool call, also where the flattened messages have that of its item.
 
     For the Responses API, Agno writes item ids (fc_…) into them, and both ids beside them.
     """
-    if not (told or "").startswith(ITEM):
-        return told
+    if not (written or "").startswith(ITEM):
+        return written
     values = (span.attributes.get(key, "") for key in ("input.value", "output.value"))
-    return _ids_of_items(*values).get(told or "", told)
+    return _ids_of_items(*values).get(written or "", written)
 
 
 @lru_cache(maxsize=8)
@@ -193,8 +193,8 @@ def _ids_of_items(*values: str) -> Mapping[str, str]:
     """Return the id of each tool call by that of its item. Cached for the messages of one span."""
     parsed = map(json_text.parse, values)
     listed = [one.get("messages") if isinstance(one, dict) else one for one in parsed]
-    told = (one for some in listed if isinstance(some, list) for one in some)
-    calls = [one.get("tool_calls") for one in told if isinstance(one, dict)]
+    entries = (one for some in listed if isinstance(some, list) for one in some)
+    calls = [one.get("tool_calls") for one in entries if isinstance(one, dict)]
     pairs = (one for some in calls if isinstance(some, list) for one in some)
     return {str(one["id"]): str(one["call_id"]) for one in pairs if _has_both(one)}
 
@@ -258,9 +258,9 @@ def prompt(span: Span) -> list[Message]:
     The key is `llm.prompts`, a list of texts, or `llm.prompts.0.prompt.text`. Several prompts are
     several requests in one span, which have no history in common.
     """
-    told = texts(span, "llm.prompts.", "prompt") or reading.array(span.attributes, "llm.prompts")
-    alone = told is not None and len(told) == 1 and isinstance(told[0], str)
-    return messages.conversation(told or [], span.memory) if alone else []
+    prompts = texts(span, "llm.prompts.", "prompt") or reading.array(span.attributes, "llm.prompts")
+    alone = prompts is not None and len(prompts) == 1 and isinstance(prompts[0], str)
+    return messages.conversation(prompts or [], span.memory) if alone else []
 
 
 def texts(span: Span, prefix: str, name: str) -> list[Any]:
@@ -281,15 +281,15 @@ def tools(attributes: Attributes) -> list[Any] | None:
     keys = shape_of(attributes).plan(_tool_keys)
     if not keys:
         return None
-    told = keys, tuple([attributes[key] for key in keys])
-    if told not in _known_tools:
+    written = keys, tuple([attributes[key] for key in keys])
+    if written not in _known_tools:
         if len(_known_tools) >= MOST_TOOLS:
             _known_tools.clear()
         items = flattened.nested(attributes, TOOLS)
-        _known_tools[told] = tool_values.flat_tools(
+        _known_tools[written] = tool_values.flat_tools(
             [_definition(item.get("tool", {})) for item in items]
         )
-    return _known_tools[told]
+    return _known_tools[written]
 
 
 def _definition(tool: dict[str, Any]) -> Any:

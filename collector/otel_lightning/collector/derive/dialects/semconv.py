@@ -320,15 +320,16 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     call = span_rows.llm_call(span, dialect)
     call.operation = operation
     plan.fill(call, attributes)
-    said = plan.settings(attributes)
-    call.provider, call.request_model = said.provider, said.request_model or _named_model(span)
-    call.response_model, call.finish_reason = said.response_model, said.finish_reason
-    call.request_params = said.parameters.copy()
+    settings = plan.settings(attributes)
+    call.provider = settings.provider
+    call.request_model = settings.request_model or _named_model(span)
+    call.response_model, call.finish_reason = settings.response_model, settings.finish_reason
+    call.request_params = settings.parameters.copy()
     if plan.has_id_inside:
         call.response_id = call.response_id or _id_inside(attributes)
     # An item of the Responses API has two ids (fc_… and call_…), and packages write either one.
     call.lost_ids = call.response_id is not None and call.response_id.startswith("resp_")
-    cut = semconv_messages.fill(call, span, attributes, len(said.reasons))
+    cut = semconv_messages.fill(call, span, attributes, len(settings.reasons))
     plan.fill_counts(call, attributes)
     if plan.is_named:
         _name_requests(call, attributes)
@@ -347,7 +348,8 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
             if event.name == COUNTED:
                 payloads.fill_usage(call, usage(event.attributes))
     cut = cut or (span.scope_name in LAST_PIECES and _has_text(call))
-    return span_rows.without_doubtful_reason(span_rows.completed(call, cut=cut), said.reasons[0])
+    call = span_rows.completed(call, cut=cut)
+    return span_rows.without_doubtful_reason(call, settings.reasons[0])
 
 
 def _fill_whole(call: LlmCall, attributes: Attributes) -> None:
@@ -362,8 +364,8 @@ def _fill_whole(call: LlmCall, attributes: Attributes) -> None:
 
 def _id_inside(attributes: Attributes) -> str | None:
     """Return the response id from the streamed response that Logfire keeps."""
-    told = json_text.parse(attributes.get("response_data"))
-    inside = (told, told.get("message")) if isinstance(told, dict) else ()
+    response = json_text.parse(attributes.get("response_data"))
+    inside = (response, response.get("message")) if isinstance(response, dict) else ()
     ids = [one.get("id") for one in inside if isinstance(one, dict)]
     return next((one for one in ids if isinstance(one, str) and one), None)
 
@@ -374,8 +376,8 @@ def _model_asked_for(attributes: Attributes) -> str | None:
     MLflow, ddtrace and Pipecat write the responding model there, once it is known, and the
     requested one under their own keys.
     """
-    asked = json_text.parse(attributes.get("model")) or reading.text(attributes, *ASKED_FOR[1:])
-    return asked if isinstance(asked, str) else attributes.get("gen_ai.request.model") or None
+    model = json_text.parse(attributes.get("model")) or reading.text(attributes, *ASKED_FOR[1:])
+    return model if isinstance(model, str) else attributes.get("gen_ai.request.model") or None
 
 
 def _named_model(span: Span) -> str | None:
@@ -396,11 +398,11 @@ def _name_requests(call: LlmCall, attributes: Attributes) -> None:
     """
     keys = ("gen_ai.tool.name", "gen_ai.tool.call.id")
     names, ids = (attributes.get(key, "").split(",") for key in keys)
-    told = dict(zip(map(str.strip, names), map(str.strip, ids), strict=False))
+    id_of = dict(zip(map(str.strip, names), map(str.strip, ids), strict=False))
     for message in call.output_messages or ():
         for part in message["parts"]:
             if part["type"] == "tool_call" and str(part["id"]).startswith(ITEM):
-                part["id"] = told.get(part["name"], part["id"])
+                part["id"] = id_of.get(part["name"], part["id"])
 
 
 def _tool_definitions(attributes: Attributes) -> list[Any] | None:

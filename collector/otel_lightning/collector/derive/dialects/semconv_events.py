@@ -58,27 +58,27 @@ def _in_order(records: Iterable[_Record]) -> Iterator[tuple[str, Any]]:
     Tool responses of one time are in the order of the calls that they answer.
     """
     known = sorted(records, key=_time)
-    if _is_conversation([(log.event_name or "", said) for log, said in known]):
+    if _is_conversation([(log.event_name or "", message) for log, message in known]):
         known = _as_asked(known)
     else:
         known = _by_role(known)
-    yield from ((log.event_name or "", said) for log, said in known)
+    yield from ((log.event_name or "", message) for log, message in known)
 
 
 def _time(record: _Record) -> tuple[int, int]:
     return record[0].time_ns or 0, record[0].observed_ns or 0
 
 
-def _is_conversation(told: list[tuple[str, dict[str, Any]]]) -> bool:
+def _is_conversation(found: list[tuple[str, dict[str, Any]]]) -> bool:
     """Tell whether messages are in an order that a conversation can have.
 
     The system speaks first, then the user. Tool calls are answered at once, and choices come last,
     in the order of their numbers.
     """
     last, choice, waiting = "gen_ai.system.message", -1, set[str]()
-    for name, said in told:
+    for name, message in found:
         if name == CHOICE:
-            last, index = name, said.get("index")
+            last, index = name, message.get("index")
             if isinstance(index, int) and index < choice:
                 return False
             choice = index if isinstance(index, int) else choice
@@ -90,18 +90,18 @@ def _is_conversation(told: list[tuple[str, dict[str, Any]]]) -> bool:
             return False
         if begins and name == ASSISTANT:
             return False
-        if answers and str(said.get("id")) not in waiting:
+        if answers and str(message.get("id")) not in waiting:
             return False
-        waiting.discard(str(said.get("id")))
+        waiting.discard(str(message.get("id")))
         if name == ASSISTANT:
-            waiting = set(_asked(said))
+            waiting = set(_asked(message))
         last = name
     return True
 
 
-def _asked(said: Mapping[str, Any]) -> list[str]:
+def _asked(message: Mapping[str, Any]) -> list[str]:
     """Return the ids of the tool calls in a message."""
-    calls = said.get("tool_calls")
+    calls = message.get("tool_calls")
     known = calls if isinstance(calls, list) else ()
     return [str(call.get("id")) for call in known if isinstance(call, dict)]
 
@@ -109,17 +109,17 @@ def _asked(said: Mapping[str, Any]) -> list[str]:
 def _as_asked(known: list[_Record]) -> list[_Record]:
     """Put neighbouring tool responses of one time into the order of the calls that they answer."""
     ordered: list[_Record] = []
-    asked: dict[str, int] = {}
+    positions: dict[str, int] = {}
 
     def place(record: _Record) -> tuple[int, ...]:
-        return (*_time(record), asked.get(str(record[1].get("id")), -1))
+        return (*_time(record), positions.get(str(record[1].get("id")), -1))
 
     for name, records_of_name in groupby(known, lambda record: record[0].event_name):
         some = list(records_of_name)
         if name == TOOL:
             some.sort(key=place)
         elif name == ASSISTANT:
-            asked = {call_id: number for number, call_id in enumerate(_asked(some[-1][1]))}
+            positions = {call_id: number for number, call_id in enumerate(_asked(some[-1][1]))}
         ordered += some
     return ordered
 
@@ -154,8 +154,8 @@ def _log_message(name: str, log: Log) -> dict[str, Any]:
     """Return a message whose fields are the record's body or, without a body, its attributes."""
     fields = json_text.parse(log.body)
     if not isinstance(fields, dict):
-        told = _event_message(name, log.attributes)
-        return told if log.body is None else {**told, "content": log.body}
+        message = _event_message(name, log.attributes)
+        return message if log.body is None else {**message, "content": log.body}
     return _with_role(name, fields)
 
 

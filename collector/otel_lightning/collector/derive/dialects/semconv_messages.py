@@ -93,8 +93,7 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     from_text = history
     cut_input = history is None and json_text.is_cut(sent)
     cut_output = outputs is None and json_text.is_cut(answered)
-    told = span.events or span.logs or plan.listed
-    found = list(records(span)) if told else []
+    found = list(records(span)) if span.events or span.logs or plan.listed else []
     if history is None and not cut_input:
         history = [message for name, message in found if name != CHOICE]
     if outputs is None and not cut_output:
@@ -189,15 +188,15 @@ def _sentry_choices(attributes: Attributes) -> list[Any]:
     """
     text, items = attributes.get(SAID), reading.array(attributes, ASKED) or []
     texts = reading.array(attributes, SAID) or [text]
-    said = [{"role": "assistant", "content": one or None} for one in texts]
+    choices = [{"role": "assistant", "content": one or None} for one in texts]
     calls = [item for item in items if isinstance(item, dict) and item.get("type") != "message"]
-    return [{**said[0], "tool_calls": calls}, *said[1:]] if text or calls else []
+    return [{**choices[0], "tool_calls": calls}, *choices[1:]] if text or calls else []
 
 
 def _without_answer(history: list[Any]) -> tuple[list[Any], list[Any]]:
     """Split off the final assistant messages, in which Logfire writes the answer."""
-    told = [isinstance(one, dict) and one.get("role") == "assistant" for one in history]
-    end = len(history) - len(list(takewhile(bool, reversed(told))))
+    is_answer = [isinstance(one, dict) and one.get("role") == "assistant" for one in history]
+    end = len(history) - len(list(takewhile(bool, reversed(is_answer))))
     return history[:end], history[end:]
 
 
@@ -255,8 +254,8 @@ def with_whole_output(logs: list[Attributes]) -> list[Attributes]:
 
     EDOT for Node.js writes a record for each item of a streamed response.
     """
-    told = dict.fromkeys(log[OUTPUT] for log in logs if OUTPUT in log)
-    found = [json_text.parse(one) for one in told] if len(told) > 1 else []
+    texts = dict.fromkeys(log[OUTPUT] for log in logs if OUTPUT in log)
+    found = [json_text.parse(one) for one in texts] if len(texts) > 1 else []
     if not found or not all(isinstance(one, list) for one in found):
         return logs
     return [*logs, {OUTPUT: json_text.dumps([one for some in found for one in some]).decode()}]

@@ -63,8 +63,8 @@ def read(span: Span) -> ToolCall | None:
     if name == MERGED_TOOLS:
         return None
     given = plan.arguments(attributes) or _message_content(attributes, "input")
-    told = plan.result(attributes) or _message_content(attributes, "output")
-    result = _result(told)
+    text = plan.result(attributes) or _message_content(attributes, "output")
+    result = _result(text)
     if given == "{}" and attributes.get("gcp.vertex.agent.tool_response") == "{}":
         given = result = None  # Google ADK writes `{}` for both if content is not recorded
     message = tool_values.tool_message(result)
@@ -105,8 +105,8 @@ class _Plan:
 
 def _message_content(attributes: Attributes, side: str) -> str | None:
     """Return the content of a tool's message: TanStack writes arguments and results there."""
-    told = reading.array(attributes, f"gen_ai.{side}.messages") or []
-    parts = (one["parts"][0] for one in messages.conversation(told) if one["role"] == "tool")
+    listed = reading.array(attributes, f"gen_ai.{side}.messages") or []
+    parts = (one["parts"][0] for one in messages.conversation(listed) if one["role"] == "tool")
     value = next((part.get("response") for part in parts), None)
     return value if value is None or isinstance(value, str) else json_text.dumps(value).decode()
 
@@ -154,14 +154,14 @@ def read_as_gemini(call: LlmCall, memory: MessageMemory | None) -> None:
     writes as JSON text.
     """
     sent, answered = call.input_messages or [], call.output_messages or []
-    names = {part.get("name") for said in (*sent, *answered) for part in said["parts"]}
+    names = {part.get("name") for message in (*sent, *answered) for part in message["parts"]}
     # A message of the input may be shared with other calls, so it is replaced and not changed, and
     # the new one is shared in turn.
     for side, keep in ((sent, memory.one_copy if memory else dict), (answered, dict)):
-        for at, said in enumerate(side):
-            parts = [_geminis_part(part, names) for part in said["parts"]]
-            if any(one is not part for one, part in zip(parts, said["parts"], strict=True)):
-                side[at] = keep({**said, "parts": parts})
+        for at, message in enumerate(side):
+            parts = [_geminis_part(part, names) for part in message["parts"]]
+            if any(one is not part for one, part in zip(parts, message["parts"], strict=True)):
+                side[at] = keep({**message, "parts": parts})
 
 
 def _geminis_part(part: dict[str, Any], names: set[str | None]) -> dict[str, Any]:
@@ -169,6 +169,6 @@ def _geminis_part(part: dict[str, Any], names: set[str | None]) -> dict[str, Any
     name, _, place = call_id.rpartition("_")
     if call_id.startswith(ADK) or (place.isdecimal() and name in names):
         part = part | {"id": None}
-    told = part.get("response")
-    value = json_text.parse(told) if isinstance(told, str) else None
+    response = part.get("response")
+    value = json_text.parse(response) if isinstance(response, str) else None
     return part | {"response": value} if isinstance(value, dict) else part

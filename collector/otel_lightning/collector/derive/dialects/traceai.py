@@ -41,11 +41,11 @@ def matches(span: Span) -> bool:
 
 def read(span: Span) -> Row | None:
     """Read a span of traceAI's as OpenInference's."""
-    told = {_name(key): value for key, value in span.attributes.items()}
-    told[openinference.KIND] = told[openinference.KIND].upper()
-    is_call = told[openinference.KIND] in openinference.OPERATIONS
-    is_text = is_call and _settle(told)
-    row = openinference.read(span._replace(attributes=told))
+    attributes = {_name(key): value for key, value in span.attributes.items()}
+    attributes[openinference.KIND] = attributes[openinference.KIND].upper()
+    is_call = attributes[openinference.KIND] in openinference.OPERATIONS
+    is_text = is_call and _settle(attributes)
+    row = openinference.read(span._replace(attributes=attributes))
     if isinstance(row, LlmCall):
         row.dialect = NAME
         if is_text:
@@ -53,7 +53,7 @@ def read(span: Span) -> Row | None:
     return row
 
 
-def _settle(told: dict[str, str]) -> bool:
+def _settle(attributes: dict[str, str]) -> bool:
     """Keep the payloads of a call that are a provider's, in JSON or as Python's `repr`.
 
     Others show a part of the messages. Of a streamed answer nothing else is there: then the text
@@ -62,14 +62,16 @@ def _settle(told: dict[str, str]) -> bool:
     Returns:
         Whether it did.
     """
-    shown = {key: told.pop(key, "") for key in (INPUT, OUTPUT)}
+    shown = {key: attributes.pop(key, "") for key in (INPUT, OUTPUT)}
     for key, text in shown.items():
         payload = json_text.parse_literal(text)
         if isinstance(payload, dict):
-            told[key] = json_text.dumps(payload).decode()
-    is_text = shown[OUTPUT] not in {"", "null"} and not {OUTPUT, f"{ANSWER}.role"} & told.keys()
+            attributes[key] = json_text.dumps(payload).decode()
+    is_text = (
+        shown[OUTPUT] not in {"", "null"} and not {OUTPUT, f"{ANSWER}.role"} & attributes.keys()
+    )
     if is_text:
-        told |= {f"{ANSWER}.role": "assistant", f"{ANSWER}.content": shown[OUTPUT]}
+        attributes |= {f"{ANSWER}.role": "assistant", f"{ANSWER}.content": shown[OUTPUT]}
     return is_text
 
 

@@ -180,12 +180,12 @@ def _lost_calls(outer: LlmCall, inner: LlmCall) -> bool:
 
     Or the arguments of the only one as its text: a framework asks for structured output that way.
     """
-    said, answered = comparable_parts(outputs(outer)), comparable_parts(outputs(inner))
-    asked = [part for part in answered if part["type"] == "tool_call"]
-    if not said or not asked or any(part["type"] != "text" for part in said):
+    shown, answered = comparable_parts(outputs(outer)), comparable_parts(outputs(inner))
+    calls = [part for part in answered if part["type"] == "tool_call"]
+    if not shown or not calls or any(part["type"] != "text" for part in shown):
         return False
-    return said == [part for part in answered if part not in asked] or (
-        [parse(part["content"]) for part in said] == [part["arguments"] for part in asked]
+    return shown == [part for part in answered if part not in calls] or (
+        [parse(part["content"]) for part in shown] == [part["arguments"] for part in calls]
     )
 
 
@@ -254,9 +254,9 @@ def _late_answers(records: Sequence[LlmCall]) -> Iterator[Pair]:
         key = _request_key(call)
         # Logfire writes the answer of a stream as a log: a span that starts and ends at one time.
         if _took_no_time(call) and (call.error_type or _is_answered(call)):
-            asked = waiting.get(key) or waiting.get(_without_error(key))
-            if asked:
-                yield asked.pop(), call
+            unanswered = waiting.get(key) or waiting.get(_without_error(key))
+            if unanswered:
+                yield unanswered.pop(), call
         elif not _is_answered(call):
             waiting[key].append(call)
 
@@ -363,10 +363,10 @@ def _combine(layers: list[LlmCall]) -> LlmCall:
     inner, outer = layers[0], layers[-1]
     home = _home(layers)
     richest = min(layers, key=_richness)
-    told = {name: getattr(richest, name) for name in TOLD_TOGETHER}
+    together = {name: getattr(richest, name) for name in TOLD_TOGETHER}
     # A parent's span id has a meaning only in its own trace.
     above = outer if outer.trace_id == home.trace_id else home
-    call = replace(inner, parent_span_id=above.parent_span_id, **told)
+    call = replace(inner, parent_span_id=above.parent_span_id, **together)
     call.trace_id, call.span_id, call.past = home.trace_id, home.span_id, home.past
     places = {place_of(layer) for layer in layers}
     call.merged_places = sorted(places - {place_of(home)})

@@ -54,10 +54,10 @@ def prepend(call: LlmCall, earlier: LlmCall, *, repeated: bool = False) -> None:
     kept = [*_turns(unpack(earlier).input_messages), *_answer(earlier)]
     own = unpack(call).input_messages or []
     system = [message for message in own if message["role"] == "system"]
-    turns, told = _turns(own), iter(kept)
+    turns, remaining = _turns(own), iter(kept)
     if repeated and turns[:1] == kept[:1]:
         # `in` goes on from the last turn that was found, so turns in the same order are dropped.
-        turns = [*dropwhile(lambda turn: turn in told, turns)]
+        turns = [*dropwhile(lambda turn: turn in remaining, turns)]
     call.input_messages = [*system, *kept, *turns]
 
 

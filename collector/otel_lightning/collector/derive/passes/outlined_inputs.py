@@ -37,15 +37,15 @@ def complete(calls: Collection[LlmCall], nodes: Nodes, tools: Iterable[ToolCall]
         inside[outer].append(known[place])
     completed = []
     for place, inner in inside.items():
-        told = list(unpack(known[place]).input_messages or [])
-        for call in sorted(inner, key=order) if told and not _is_outline(known[place]) else ():
+        history = list(unpack(known[place]).input_messages or [])
+        for call in sorted(inner, key=order) if history and not _is_outline(known[place]) else ():
             if _is_cut(call) or (
-                _is_outline(call) and _roles(told) == _roles(call.input_messages or [])
+                _is_outline(call) and _roles(history) == _roles(call.input_messages or [])
             ):
-                unpack(call).input_messages = list(told)
+                unpack(call).input_messages = list(history)
                 span_rows.completed(call)
                 completed.append(call)
-            told += _answer(call, results)
+            history += _answer(call, results)
     return completed
 
 

@@ -49,8 +49,8 @@ def add(
         if request.name is None:
             above = nodes[place].parent if place in nodes else place
             around = [one for one in dict.fromkeys((place, above)) if one in known]
-            told = [one for one in around if _add_thought(known[one], request.result)]
-            changed.update((one, known[one]) for one in told)
+            with_thought = [one for one in around if _add_thought(known[one], request.result)]
+            changed.update((one, known[one]) for one in with_thought)
         elif place in known:
             changed[place] = known[place]
             _add_to(known[place], request)
@@ -65,8 +65,8 @@ def _add_thought(call: LlmCall, text: object) -> bool:
     """
     answer = outputs(call)
     parts = answer[0]["parts"] if answer else []
-    said = "".join(part["content"] for part in parts if part["type"] in {"text", "reasoning"})
-    if not parts or not isinstance(text, str) or text in said:
+    texts = "".join(part["content"] for part in parts if part["type"] in {"text", "reasoning"})
+    if not parts or not isinstance(text, str) or text in texts:
         return False
     first, *others = unpack(call).output_messages or []
     thoughts = [*tool_parts.parts_of([first], "reasoning"), {"type": "reasoning", "content": text}]

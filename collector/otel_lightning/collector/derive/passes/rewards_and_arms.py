@@ -66,18 +66,18 @@ def _event_row(event: CarriedEvent) -> Iterator[Reward | Arm]:
 
 
 def _reward(event: CarriedEvent) -> Reward:
-    said = event.attributes.get
+    value_of = event.attributes.get
     return Reward(
         reward_id=_reward_id(event),
-        name=said(names.EVALUATION_NAME) or UNNAMED,
+        name=value_of(names.EVALUATION_NAME) or UNNAMED,
         value=_score(event.attributes, names.EVALUATION_SCORE_VALUE),
-        label=said(names.EVALUATION_SCORE_LABEL) or None,
-        explanation=said(names.EVALUATION_EXPLANATION) or None,
+        label=value_of(names.EVALUATION_SCORE_LABEL) or None,
+        explanation=value_of(names.EVALUATION_EXPLANATION) or None,
         trace_id=event.trace_id or None,
         span_id=event.span_id or None,
-        response_id=said(names.RESPONSE_ID) or None,
+        response_id=value_of(names.RESPONSE_ID) or None,
         rollout_id=_stated_rollout(event),
-        task_id=said(names.TASK_ID) or event.resource.get(names.TASK_ID) or None,
+        task_id=value_of(names.TASK_ID) or event.resource.get(names.TASK_ID) or None,
         source=event.source,
         time_ns=event.time_ns,
     )
@@ -87,8 +87,8 @@ def _reward_id(event: CarriedEvent) -> str:
     # Feedback with an id that was sent before replaces the earlier one, whatever it says.
     if own := event.attributes.get(names.FEEDBACK_ID):
         return _identity(names.FEEDBACK_ID, event.trace_id or None, own)
-    said = sorted(event.attributes.items())
-    return _identity(event.trace_id, event.span_id, event.time_ns, said)
+    items = sorted(event.attributes.items())
+    return _identity(event.trace_id, event.span_id, event.time_ns, items)
 
 
 def _annotated(span: Span) -> Iterator[Reward]:
@@ -127,9 +127,9 @@ def _dimensions(attributes: Attributes) -> list[Attributes]:
 def _returned(span: Span) -> Iterator[Reward]:
     """Yield the reward that a function under AgentOps' `@reward` returned."""
     text = reading.text(span.attributes, *AGENTOPS_OUTPUTS)
-    said = parse(text)
-    if isinstance(said, dict) and said.get("type") == "reward":
-        value = said.get("value")
+    output = parse(text)
+    if isinstance(output, dict) and output.get("type") == "reward":
+        value = output.get("value")
         if text and value is None:
             value = json.loads(text).get("value")  # `parse` reads NaN and infinity as null
         # `_score` reads the text of an attribute.
@@ -152,9 +152,9 @@ def distinct(arms: Iterable[Arm]) -> list[Arm]:
 
 
 def _arm(event: CarriedEvent) -> Arm | None:
-    said = event.attributes
-    key = reading.text(said, names.FEATURE_FLAG_KEY)
-    variant = reading.text(said, names.FEATURE_FLAG_VARIANT)
+    attributes = event.attributes
+    key = reading.text(attributes, names.FEATURE_FLAG_KEY)
+    variant = reading.text(attributes, names.FEATURE_FLAG_VARIANT)
     if key is None or variant is None:
         return None
     return Arm(
@@ -162,8 +162,8 @@ def _arm(event: CarriedEvent) -> Arm | None:
         span_id=event.span_id or None,
         key=key,
         arm=variant,
-        propensity=number(said, names.PROPENSITY),
-        policy_version=reading.text(said, names.POLICY_VERSION),
+        propensity=number(attributes, names.PROPENSITY),
+        policy_version=reading.text(attributes, names.POLICY_VERSION),
         time_ns=event.time_ns,
         rollout_id=_stated_rollout(event),
     )

@@ -53,8 +53,8 @@ def _renamed(messages: list[Message] | None, names: Mapping[str, str]) -> list[M
 
 
 def _named(part: Part, names: Mapping[str, str]) -> Part:
-    asked = part["type"] == "tool_call" and part.get("id") in names
-    return part | {"id": names[part["id"]]} if asked else part
+    is_renamed = part["type"] == "tool_call" and part.get("id") in names
+    return part | {"id": names[part["id"]]} if is_renamed else part
 
 
 def _disagreements(history: Sequence[Message], asked: Sequence[str]) -> Mapping[str, str]:

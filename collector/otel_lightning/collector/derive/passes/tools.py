@@ -59,20 +59,20 @@ def _has_hosted(call: LlmCall) -> bool:
 def _hosted(call: LlmCall) -> Iterator[ToolCall]:
     """Yield the executions of the tools that the provider ran while it answered a call."""
     parts = [part for message in call.output_messages or () for part in message["parts"]]
-    told = {part.get("id"): part[RESPONSE] for part in parts if part["type"] == RESPONSE}
+    responses = {part.get("id"): part[RESPONSE] for part in parts if part["type"] == RESPONSE}
     for part in parts:
         if part["type"] == CALL:
-            asked, said = part.get(CALL), told.get(part.get("id"))
-            failed = isinstance(said, dict) and said.get("error") is not None
+            given, response = part.get(CALL), responses.get(part.get("id"))
+            failed = isinstance(response, dict) and response.get("error") is not None
             yield ToolCall(
                 name=part.get("name"),
                 trace_id=call.trace_id,
                 llm_span_id=call.span_id,
                 tool_call_id=part.get("id"),
-                # `asked` is an object such as {"type": "web_search", "arguments": {…}}; an object
+                # `given` is an object such as {"type": "web_search", "arguments": {…}}; an object
                 # without "arguments" is kept whole.
-                arguments=asked.get("arguments", asked) if isinstance(asked, dict) else asked,
-                result=_hosted_result(said),
+                arguments=given.get("arguments", given) if isinstance(given, dict) else given,
+                result=_hosted_result(response),
                 error_type="_OTHER" if failed else None,
                 # The provider reports no times of its tools: they ran during the call.
                 start_ns=call.start_ns,
@@ -81,11 +81,11 @@ def _hosted(call: LlmCall) -> Iterator[ToolCall]:
             )
 
 
-def _hosted_result(said: Any) -> Any:
+def _hosted_result(response: Any) -> Any:
     """Return the result of a provider's tool: its `response`, its `error`, or the whole value."""
-    if not isinstance(said, dict) or said.keys().isdisjoint({"response", "error"}):
-        return said
-    return said.get("response", said.get("error"))
+    if not isinstance(response, dict) or response.keys().isdisjoint({"response", "error"}):
+        return response
+    return response.get("response", response.get("error"))
 
 
 def asked(call: LlmCall) -> list[str]:
@@ -294,8 +294,8 @@ class _Ledger:
 
         A history without the turns of the assistant begins with them, as TanStack AI writes it.
         """
-        told = (request.response for request in self.known.values())
-        return [one for one in told if one is not None and not one.get("id")]
+        responses = (request.response for request in self.known.values())
+        return [one for one in responses if one is not None and not one.get("id")]
 
     def _lost(self, response: Part) -> list[Request]:
         """Return the known request with a response's id: the history may have lost it."""

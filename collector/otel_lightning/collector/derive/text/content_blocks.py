@@ -101,8 +101,8 @@ def read_reasoning(block: Mapping[str, Any]) -> Part | None:
 def _read_bedrock_reasoning(block: Mapping[str, Any]) -> Part | None:
     # Strands writes Bedrock's block inside a part of the conventions.
     inside = block.get("reasoningContent", block.get("content"))
-    told = inside.get("reasoningText") if isinstance(inside, dict) else None
-    return read_reasoning(told) if isinstance(told, dict) else None
+    thought = inside.get("reasoningText") if isinstance(inside, dict) else None
+    return read_reasoning(thought) if isinstance(thought, dict) else None
 
 
 _CALL_IDS = ("call_id", "callId", "toolCallId")

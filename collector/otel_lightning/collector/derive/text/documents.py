@@ -43,13 +43,13 @@ def _document(value: Any) -> Document:
     both = {**value, **inside}
     metadata = both.get("metadata")
     metadata = parse(metadata) if isinstance(metadata, str) else metadata
-    told = {
+    fields = {
         "id": _first(both, _IDS),
         "content": _first(both, _CONTENTS),
         "score": number(_first(both, _SCORES)),
         "metadata": metadata or None,
     }
-    return {key: said for key, said in told.items() if said is not None}
+    return {key: field for key, field in fields.items() if field is not None}
 
 
 def _first(value: Mapping[str, Any], keys: Iterable[str]) -> Any:

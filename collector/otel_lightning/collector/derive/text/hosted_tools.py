@@ -43,8 +43,8 @@ def item_parts(item: Mapping[str, Any]) -> tuple[str, list[Part]] | None:
     kind = str(item.get("type"))
     if kind.endswith("_call_output") and item.get("call_id"):
         part = {"type": "tool_call_response", "id": item["call_id"]}
-        said = item.get("output")
-        return "tool", [part if said is None else {**part, "response": said}]
+        output = item.get("output")
+        return "tool", [part if output is None else {**part, "response": output}]
     if not kind.endswith("_call") or not (item.get("call_id") or item.get("id")):
         return None
     # `local_shell_call` is the tool `local_shell`.
@@ -75,12 +75,12 @@ def _arguments(item: Mapping[str, Any]) -> Any:
 def _hosted_call(item: Mapping[str, Any], kind: str, name: str) -> list[Part]:
     body = {"type": kind, "arguments": _arguments(item)}
     parts: list[Part] = [{"type": CALL, "id": str(item["id"]), "name": name, CALL: body}]
-    said = next((item[key] for key in _ANSWERS if item.get(key) is not None), None)
+    response = next((item[key] for key in _ANSWERS if item.get(key) is not None), None)
     error = item.get("error")
     if error is None and item.get("status") == "failed":
         error = "failed"
-    if said is not None or error is not None:
-        body = {"type": kind, "response": said, "error": error}
+    if response is not None or error is not None:
+        body = {"type": kind, "response": response, "error": error}
         known = {key: value for key, value in body.items() if value is not None}
         parts.append({"type": RESPONSE, "id": str(item["id"]), RESPONSE: known})
     return parts
@@ -101,10 +101,10 @@ def block_part(block: Mapping[str, Any]) -> Part | None:
         body = {"type": str(block.get("name")), "arguments": block.get("input")}
         return {"type": CALL, "id": block.get("id"), "name": block.get("name"), CALL: body}
     if kind.endswith("_tool_result") and block.get("tool_use_id"):
-        said = block.get("content")
-        failed = block.get("is_error") or (isinstance(said, dict) and "error_code" in said)
-        body = {"type": kind.removesuffix("_tool_result"), "response": said}
-        body |= {"error": said} if failed else {}
+        content = block.get("content")
+        failed = block.get("is_error") or (isinstance(content, dict) and "error_code" in content)
+        body = {"type": kind.removesuffix("_tool_result"), "response": content}
+        body |= {"error": content} if failed else {}
         return {"type": RESPONSE, "id": block["tool_use_id"], RESPONSE: body}
     return None
 
@@ -113,15 +113,15 @@ def _code_part(block: Mapping[str, Any]) -> Part | None:
     """Return the part of code that Gemini wrote and ran, or of what it printed."""
     for name in _CODE:
         if isinstance(code := block.get(name), dict):
-            asked = {"type": CODE, "arguments": code}
-            return {"type": CALL, "id": code.get("id"), "name": CODE, CALL: asked}
+            request = {"type": CODE, "arguments": code}
+            return {"type": CALL, "id": code.get("id"), "name": CODE, CALL: request}
     for name in _RAN:
         if isinstance(ran := block.get(name), dict):
-            said = ran.get("output")
-            told = {"type": CODE, "response": said}
+            output = ran.get("output")
+            response = {"type": CODE, "response": output}
             if not str(ran.get("outcome", "OK")).endswith("OK"):
-                told["error"] = said
-            return {"type": RESPONSE, "id": ran.get("id"), RESPONSE: told}
+                response["error"] = output
+            return {"type": RESPONSE, "id": ran.get("id"), RESPONSE: response}
     return None
 
 

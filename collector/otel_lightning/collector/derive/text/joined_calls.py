@@ -60,8 +60,8 @@ def separated(message: Any, offered: Iterable[Any]) -> Any:
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         return message
     names = [str(tool.get("name")) for tool in offered if isinstance(tool, dict)]
-    told = [{"id": call.get("id"), **payloads.details(call, "function")} for call in calls]
-    apart = [one for call in told for one in separate(call, names)]
+    flat = [{"id": call.get("id"), **payloads.details(call, "function")} for call in calls]
+    apart = [one for call in flat for one in separate(call, names)]
     return message if len(apart) == len(calls) else {**message, "tool_calls": apart}
 
 

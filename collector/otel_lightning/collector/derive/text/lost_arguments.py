@@ -49,21 +49,21 @@ def recall(calls: Sequence[LlmCall]) -> None:
     if True not in [call.lost_arguments for call in calls]:
         return
     sent = (message for call in calls for message in call.input_messages or ())
-    told: dict[str, Part] = {}
+    stated: dict[str, Part] = {}
     for part in (part for message in sent for part in _calls(message)):
         if part.get("id") and "arguments" in part:
-            told[part["id"]] = {key: part[key] for key in TOLD if key in part}
+            stated[part["id"]] = {key: part[key] for key in TOLD if key in part}
     for call in calls:
         outputs = call.output_messages if call.lost_arguments else None
         if any("arguments" not in part for one in outputs or () for part in _calls(one)):
             # Copies, because kept rows may share the messages.
-            call.output_messages = [_with_told(one, told) for one in outputs or ()]
+            call.output_messages = [_with_stated(one, stated) for one in outputs or ()]
             span_rows.completed(call)
 
 
-def _with_told(message: Message, told: Mapping[str, Part]) -> Message:
+def _with_stated(message: Message, stated: Mapping[str, Part]) -> Message:
     parts = [
-        {**part, **told.get(part.get("id") or "", {})}
+        {**part, **stated.get(part.get("id") or "", {})}
         if part["type"] == "tool_call" and "arguments" not in part
         else part
         for part in message["parts"]

@@ -247,13 +247,13 @@ def plain_message(role: str, text: str, call_id: object = None) -> Message | Non
     """
     if role == "tool":
         return {"role": role, "parts": [response_part(call_id, text)]}
-    told = _SPEAKERS.get(role)
-    if told is None or text in _NO_TEXT:
+    canonical = _SPEAKERS.get(role)
+    if canonical is None or text in _NO_TEXT:
         return None
     # This may be a tool call that was written as text; see `written_out`.
-    if told == "assistant" and CALLED in text:
+    if canonical == "assistant" and CALLED in text:
         return None
-    return {"role": told, "parts": [{"type": "text", "content": text}]}
+    return {"role": canonical, "parts": [{"type": "text", "content": text}]}
 
 
 def _read_asking(value: Mapping[str, Any]) -> Message | None:
@@ -324,10 +324,10 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
     if role == "tool" and not _holds(body, "tool_call_response"):
         call_id = value.get("tool_call_id", value.get("id"))
         return {"role": role, "parts": [response_part(call_id, body)]}
-    said = content_parts(body)
+    content = content_parts(body)
     if speaker == THOUGHT:
-        said = [{**part, "type": "reasoning"} for part in said]
-    parts = [*_reasoning_parts(value, said), *said, *_tool_calls(value)]
+        content = [{**part, "type": "reasoning"} for part in content]
+    parts = [*_reasoning_parts(value, content), *content, *_tool_calls(value)]
     if not body and isinstance(refusal := value.get("refusal"), str) and refusal:
         parts = [*parts, *content_parts(refusal)]  # OpenAI's answer in place of a content
     if role == "assistant":
@@ -341,9 +341,9 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
     return message
 
 
-def _reasoning_parts(value: Mapping[str, Any], said: list[Part]) -> list[Part]:
+def _reasoning_parts(value: Mapping[str, Any], content: list[Part]) -> list[Part]:
     """Return the reasoning beside the content of a message, unless the content has it, too."""
-    if any(part["type"] == "reasoning" for part in said):
+    if any(part["type"] == "reasoning" for part in content):
         return []
     more = value.get("additional_kwargs")  # LangChain's place for what OpenAI does not have
     for known in (value, more) if isinstance(more, dict) else (value,):
@@ -359,8 +359,8 @@ def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
     if not isinstance(calls, list):
         return []
     # OpenInference for DSPy writes the `repr()` of each.
-    told = (spelled_objects.parse(call) if isinstance(call, str) else call for call in calls)
-    return [read_call(call) for call in told if isinstance(call, dict)]
+    parsed = (spelled_objects.parse(call) if isinstance(call, str) else call for call in calls)
+    return [read_call(call) for call in parsed if isinstance(call, dict)]
 
 
 def _split(message: Message) -> list[Message]:
@@ -369,12 +369,12 @@ def _split(message: Message) -> list[Message]:
     if message["role"] == "assistant":
         return _turns_inside(message)
     responses = [part for part in message["parts"] if part["type"] == "tool_call_response"]
-    said = [response.get("response") for response in responses]
+    results = [response.get("response") for response in responses]
     rest = [
         part
         for part in message["parts"]
         # Some packages repeat a tool's result as a text beside the response.
-        if part["type"] != "tool_call_response" and part.get("content", part) not in said
+        if part["type"] != "tool_call_response" and part.get("content", part) not in results
     ]
     messages: list[Message] = [{"role": "tool", "parts": [part]} for part in responses]
     if rest:

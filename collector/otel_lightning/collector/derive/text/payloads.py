@@ -171,8 +171,8 @@ def request_messages(request: Payload, memory: MessageMemory | None = None) -> l
     if len(values) == 1 and isinstance(values[0], list):  # a batch with one list of messages
         values = values[0]
     if plan.has_more and (instructions := _instructions(request)):
-        said = instructions if isinstance(instructions, dict) else {"content": instructions}
-        values = [{**said, "role": "system"}, *values]
+        system = instructions if isinstance(instructions, dict) else {"content": instructions}
+        values = [{**system, "role": "system"}, *values]
     return messages.conversation(values, memory)
 
 
@@ -339,22 +339,22 @@ def response_messages(response: Payload) -> list[Message] | None:
     # Anthropic's. An item of the Responses API has content too, but no stop reason.
     if "content" in response and "stop_reason" in response:
         return _turn([{**response, "role": "assistant"}], response["stop_reason"])
-    said = details(details(response, "output"), "message")  # Bedrock's
+    message = details(details(response, "output"), "message")  # Bedrock's
     if "done" in response:
-        said = details(response, "message")  # Ollama's
+        message = details(response, "message")  # Ollama's
     if "id" in response and "finish_reason" in response:
-        said = details(response, "message")  # Cohere's
+        message = details(response, "message")  # Cohere's
     reason = _first_set(response, ("stopReason", "finish_reason", "done_reason"))
-    return _turn([said], reason) if said else None
+    return _turn([message], reason) if message else None
 
 
 def _chat_choice(choice: Payload) -> Message:
-    said, reason = details(choice, "message"), choice.get("finish_reason")
-    if not said and isinstance(text := choice.get("text"), str):  # of a completion model
-        said = {"role": "assistant", "content": text}
-    if "role" in said and (plain := messages.plain_text(said)) is not None:
+    message, reason = details(choice, "message"), choice.get("finish_reason")
+    if not message and isinstance(text := choice.get("text"), str):  # of a completion model
+        message = {"role": "assistant", "content": text}
+    if "role" in message and (plain := messages.plain_text(message)) is not None:
         return messages.choice(plain["parts"], reason)
-    turns = messages.read_message({"role": "assistant", **said})
+    turns = messages.read_message({"role": "assistant", **message})
     return messages.choice([part for turn in turns for part in turn["parts"]], reason)
 
 

@@ -23,10 +23,10 @@ def response(chunks: Iterable[Any]) -> dict[str, Any] | None:
     for chunk in chunks:
         if not isinstance(chunk, dict) or chunk.get("object") != CHUNK:
             return None
-        told = {key: value for key, value in chunk.items() if value is not None}
-        for said in told.pop("choices", ()):
-            _add(choices.setdefault(as_object(said).get("index"), {}), as_object(said))
-        whole |= told
+        fields = {key: value for key, value in chunk.items() if value is not None}
+        for choice in fields.pop("choices", ()):
+            _add(choices.setdefault(as_object(choice).get("index"), {}), as_object(choice))
+        whole |= fields
     return {**whole, "choices": [choices[at] for at in sorted(choices, key=str)]} if whole else None
 
 

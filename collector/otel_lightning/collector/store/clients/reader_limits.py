@@ -113,7 +113,7 @@ class LimitedReads:
             late = f"It took longer than {self._limits.seconds:g} seconds, the limit of this token."
             return _error(cancellation.reason or late)
         except duckdb.Error as error:
-            return _error(self._told(select) or str(error))
+            return _error(self._error_of(select) or str(error))
         self._answered.put((time.monotonic() + KEPT_SECONDS, table))
         return self._within_rows(table)
 
@@ -124,7 +124,7 @@ class LimitedReads:
         with interrupted_after(cursor, self._limits.seconds), cancellation.by(cursor.interrupt):
             cursor.execute(f"CREATE TABLE {table} AS FROM ({select}){most}")
 
-    def _told(self, select: str) -> str | None:
+    def _error_of(self, select: str) -> str | None:
         """Return the error of a statement by itself: its text then quotes no wrapper of ours."""
         try:
             self._connection.cursor().sql(select)  # binds it, and runs nothing

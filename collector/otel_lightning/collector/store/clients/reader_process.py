@@ -87,8 +87,8 @@ class _Process(Child):
     def __init__(self, access: Access) -> None:
         super().__init__(__name__)
         self._memory_bytes = access.memory_bytes
-        told = {"address": access.address, "token": access.token, "memory": access.memory_bytes}
-        self._answer(told, START_SECONDS)
+        settings = {"address": access.address, "token": access.token, "memory": access.memory_bytes}
+        self._answer(settings, START_SECONDS)
 
     def run(self, select: str, rows: int | None, seconds: float | None) -> pa.Table:
         return unpacked(self._answer({"select": select, "rows": rows}, seconds))
@@ -102,8 +102,8 @@ class _Process(Child):
                 f"It took longer than {seconds:g} seconds, the limit of this token."
             ) from error
         except OSError as error:
-            told = f"{_too_much(self._memory_bytes)[:-1]}, or its process was killed."
-            raise ReaderError(told) from error
+            text = f"{_too_much(self._memory_bytes)[:-1]}, or its process was killed."
+            raise ReaderError(text) from error
         if kind == FAILED:
             raise ReaderError(answer.decode(errors="replace"))
         return answer
@@ -122,15 +122,15 @@ def main() -> None:
     from otel_lightning.collector.store.opening import attach
 
     out, incoming = sys.stdout.buffer, sys.stdin.buffer
-    told = json.loads(receive(incoming)[1])
-    memory_bytes = told["memory"]
+    settings = json.loads(receive(incoming)[1])
+    memory_bytes = settings["memory"]
     parent = os.getppid()
     # The end of stdin is noticed only between two statements. This thread ends the process also
     # during a long one.
     threading.Thread(target=end_with, args=[parent], daemon=True).start()
-    connection = attach(told["address"], told["token"])
+    connection = attach(settings["address"], settings["token"])
     connection.execute(f"USE {REMOTE}; SET threads = 1")
-    scans = Scans(connection, told["address"])
+    scans = Scans(connection, settings["address"])
     connection.execute(f"SET memory_limit = '{int(memory_bytes * SHARE_OF_DUCKDB)}B'")
     connection.execute("SET enable_progress_bar = false")
     # Else DuckDB would spill to `.tmp` in the current directory, where the other process has files

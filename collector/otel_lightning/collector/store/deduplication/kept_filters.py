@@ -48,14 +48,14 @@ def keep(store_path: Path, filters: Mapping[str, list[BloomFilter]]) -> None:
         for one in some
     ]
     try:
-        told = {
+        head = {
             "store": _stamp(store_path),
             "made_by": [FORMAT, duckdb.__version__],
             "filters": [content[:4] for content in contents],
             "checksum": _checksum([bits for *_, bits in contents]),
         }
         with replaced(filters_file(store_path), PRIVATE) as temporary, temporary.open("wb") as file:
-            file.write(json.dumps(told).encode() + b"\n")
+            file.write(json.dumps(head).encode() + b"\n")
             for *_, bits in contents:
                 file.write(bits.data)
     except OSError as error:

@@ -124,9 +124,9 @@ class SeenIds:
             return Differing(found, found)
         numbered = found.select([*COMPARED, "events"])
         numbered = numbered.append_column("position", pa.array(range(len(found))))
-        told = self._store.pick(numbered, statement(__package__, "other_copies", **bounds))
+        copies = self._store.pick(numbered, statement(__package__, "other_copies", **bounds))
         return Differing(
-            *(found.filter(pc.equal(told["kind"], kind)) for kind in Differing._fields)
+            *(found.filter(pc.equal(copies["kind"], kind)) for kind in Differing._fields)
         )
 
     def replace(self, rows: pa.Table) -> None:

@@ -82,7 +82,7 @@ def check_random(rows: pl.DataFrame, inputs: pl.DataFrame) -> None:
     _check_repeated(rows)
     known = rows.join(inputs, on="rollout_id", maintain_order="left")
     repeated = rows.filter(pl.len().over("version", "task") > 1)
-    told = {
+    chances = {
         "how easy the task is: it can be told from the rewards of the task's other rollouts": (
             _by_rewards(repeated, "the task's other rollouts")
         ),
@@ -94,7 +94,7 @@ def check_random(rows: pl.DataFrame, inputs: pl.DataFrame) -> None:
             _by_group(repeated, "task")
         ),
     }
-    wrong = [name for name, probability in told.items() if probability < CHANCE]
+    wrong = [name for name, probability in chances.items() if probability < CHANCE]
     if wrong:
         raise DataError(
             f"The frequencies of the arms are no propensities, because the arm depends on "

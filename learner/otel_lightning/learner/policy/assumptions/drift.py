@@ -177,10 +177,10 @@ def _scale_moved(rewards: Floats, is_newer: NDArray[np.bool_], sums: Halves) -> 
     if not moved:
         return []
     older, newer = f"from {old_low:g} to {old_high:g}", f"from {new_low:g} to {new_high:g}"
-    told = f"they are {older} in the older half and {newer} in the newer one"
+    scales = f"they are {older} in the older half and {newer} in the newer one"
     remedy = "leave the old ones out with --since, or choose one with --reward"
     return [
-        f"Drift: the scale of the rewards moved: {told}. Two scales cannot be compared: {remedy}."
+        f"Drift: the scale of the rewards moved: {scales}. Two scales cannot be compared: {remedy}."
     ]
 
 

@@ -244,8 +244,8 @@ def _bets(values: pl.DataFrame, rows: pl.DataFrame, *, other_time: bool = False)
         Columns value and growth, the logarithm of what a bet multiplies the stake by.
     """
     at = values["row"]
-    told = rows.select("task_hash", "arm", "propensity", "time")[at]
-    before = _one_of_each(values.hstack(told), "value", "task_hash").with_columns(
+    choices = rows.select("task_hash", "arm", "propensity", "time")[at]
+    before = _one_of_each(values.hstack(choices), "value", "task_hash").with_columns(
         equal=pl.col("arm") == pl.col("arm").shift().over("value"),
         later=pl.col("time") != pl.col("time").shift().over("value"),
     )

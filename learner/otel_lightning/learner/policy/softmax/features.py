@@ -136,14 +136,14 @@ def check_leaks(features: Features, rewards: Floats) -> None:
             continue
         correlation = float(np.corrcoef(column, reward)[0, 1])
         ratio = _correlation_ratio(column, reward)
-        told = f"its correlation with the reward is {correlation:.3f}"
+        text = f"its correlation with the reward is {correlation:.3f}"
         # A feature whose values tell the reward in no particular order, such as an error code, has
         # a low correlation and a high correlation ratio.
         if abs(correlation) <= LEAK < ratio:
-            told = f"its values alone tell the reward (correlation ratio {ratio:.3f})"
+            text = f"its values alone tell the reward (correlation ratio {ratio:.3f})"
         if max(abs(correlation), ratio) > LEAK:
             raise DataError(
-                f"Feature '{name}' leaks the outcome: {told}, over {len(column)} rollouts. Use "
+                f"Feature '{name}' leaks the outcome: {text}, over {len(column)} rollouts. Use "
                 "only what is known when the arm is chosen."
             )
 

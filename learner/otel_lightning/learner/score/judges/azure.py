@@ -117,8 +117,8 @@ def load_evaluators(endpoint: Endpoint) -> dict[str, Evaluator]:
 
 def split_turns(turns: Sequence[Turn]) -> tuple[Sequence[Turn], Sequence[Turn]]:
     """Split a conversation after the user's last message into the query and the response."""
-    asked = max((i for i, turn in enumerate(turns) if turn.role == "user"), default=-1) + 1
-    return turns[:asked], turns[asked:]
+    end = max((i for i, turn in enumerate(turns) if turn.role == "user"), default=-1) + 1
+    return turns[:end], turns[end:]
 
 
 def azure_messages(turn: Turn) -> Iterator[dict[str, Any]]:
@@ -139,9 +139,9 @@ def azure_messages(turn: Turn) -> Iterator[dict[str, Any]]:
 def read_result(name: str, result: Mapping[str, Any]) -> Answer:
     """Extract the model's raw output, because the evaluators turn a missing score into a 0."""
     properties = result.get(f"{name}_properties") or {}
-    said = json.loads(properties.get("sample_output") or "[]")
+    outputs = json.loads(properties.get("sample_output") or "[]")
     reason = {"reason": result.get(f"{name}_reason"), "score": None}
-    text = said[0]["content"] if said else json.dumps(reason)
+    text = outputs[0]["content"] if outputs else json.dumps(reason)
     return Answer(text, properties.get("prompt_tokens"), properties.get("completion_tokens"))
 
 

@@ -37,10 +37,10 @@ def conversation(calls: Sequence[Row], tools: Sequence[Row]) -> list[Turn]:
             calls. A tool call whose result is in the messages is not added again.
     """
     # Ids of the tool calls whose result a later call sent back to the model.
-    told = {part.get("id") for call in calls for part in _responses(call)}
+    returned = {part.get("id") for call in calls for part in _responses(call)}
     results: dict[str | None, list[Turn]] = defaultdict(list)
     for tool in tools:
-        if tool["source"] == "span" and (tool["tool_call_id"] or "") not in told:
+        if tool["source"] == "span" and (tool["tool_call_id"] or "") not in returned:
             results[tool["llm_span_id"]].append(_tool_turn(tool))
     shown = ShownMessages()
     turns = [turn for call in calls for turn in [*_turns(call, shown), *results[call["span_id"]]]]

@@ -52,8 +52,8 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:  # noq
         DataError: If no completion has an advantage other than 0.
     """
     # An advantage of 0 has no gradient and would only fill batches.
-    told = [e for e in examples if e.advantage != 0]
-    if not told:
+    informative = [e for e in examples if e.advantage != 0]
+    if not informative:
         raise DataError(
             f"All {len(examples)} advantages of the train split are 0, so there is no gradient. "
             "Run the same tasks several times, and build transitions with --credit group."
@@ -66,7 +66,7 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:  # noq
             "logprobs": list(e.logprobs or ()),
             "advantage": e.advantage,
         }
-        for e in told
+        for e in informative
     ]
 
 

@@ -46,13 +46,13 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
     """
     threshold = settings.threshold
     has_worse = any(e.advantage < threshold for e in examples)
-    told = [e for e in examples if e.advantage != threshold or not has_worse]
-    good = sum(e.advantage > threshold for e in told)
-    if good in {0, len(told)}:
-        lowest = min((e.advantage for e in told), default=threshold)
+    informative = [e for e in examples if e.advantage != threshold or not has_worse]
+    good = sum(e.advantage > threshold for e in informative)
+    if good in {0, len(informative)}:
+        lowest = min((e.advantage for e in informative), default=threshold)
         raise DataError(
-            f"kto needs good and bad completions, but all {len(told)} of the train split have an "
-            f"advantage {'above' if good else 'of at most'} {threshold:g} (the lowest is "
+            f"kto needs good and bad completions, but all {len(informative)} of the train split "
+            f"have an advantage {'above' if good else 'of at most'} {threshold:g} (the lowest is "
             f"{lowest:g}). Say with --threshold where good begins, build transitions with --credit "
             "group, or collect rollouts that differ in their rewards."
         )
@@ -62,7 +62,7 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
             "completion_ids": list(e.completion),
             "label": e.advantage > threshold,
         }
-        for e in told
+        for e in informative
     ]
 
 

@@ -163,14 +163,14 @@ def read_model(path: Path, *, reward: bool = False, **options: Any) -> Any:
     kind: Any = AutoModelForSequenceClassification if reward else AutoModelForCausalLM
     options |= {"num_labels": 1} if reward else {}
     with _refused(path):
-        model, told = kind.from_pretrained(
+        model, loading = kind.from_pretrained(
             path,
             local_files_only=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # else the error names no weights
             **options,
         )
-    absent = told["missing_keys"] | {name for name, *_ in told["mismatched_keys"]}
+    absent = loading["missing_keys"] | {name for name, *_ in loading["mismatched_keys"]}
     body = f"{model.base_model_prefix}."
     # transformers fills what is absent with random numbers, which only a new head should have.
     if lacking := sorted(name for name in absent if not reward or name.startswith(body)):
