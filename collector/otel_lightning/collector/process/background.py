@@ -6,24 +6,44 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 logger = logging.getLogger(__name__)
+STOP_SECONDS = 1.0
 
 
 class BackgroundThread(threading.Thread):
-    """A thread that looks at something again and again; subclasses define `look_until_stopped`.
+    """A thread that looks at something again and again; subclasses define `look`.
 
     Whoever starts it watches `has_died`: an error that is no `Exception` ends it in spite of all.
     """
 
-    def __init__(self, name: str) -> None:
-        """Prepare the thread; `start()` runs it."""
+    def __init__(self, name: str, seconds: float) -> None:
+        """Prepare the thread; `start()` runs it.
+
+        Args:
+            name: Its name in messages.
+            seconds: Time between two looks.
+        """
         super().__init__(name=name, daemon=True)
+        self._seconds = seconds
+        self._stopping = threading.Event()
         self.failures = 0
         """Number of errors after which it went on."""
         self._has_ended = False
 
-    def look_until_stopped(self) -> None:
-        """Do the work of the thread, each look in a block of `surviving`."""
+    def look(self) -> None:
+        """Do the work of the thread once."""
         raise NotImplementedError
+
+    def look_until_stopped(self) -> None:
+        """Look every few seconds, and go on after an error."""
+        while not self._stopping.wait(self._seconds):
+            with self.surviving():
+                self.look()
+
+    def stop(self) -> None:
+        """End the thread, if it was started; wait little, as its disk may hang."""
+        self._stopping.set()
+        if self.ident is not None:
+            self.join(STOP_SECONDS)
 
     def run(self) -> None:
         """Look until the thread is stopped."""

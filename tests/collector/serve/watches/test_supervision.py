@@ -71,7 +71,7 @@ def broken_command(broken: str, how: str, store: Path) -> list[str]:
         ("Spool._write", "lambda self: None", "the spool thread ended by itself"),
         ("Loader.__init__", "fail", "the file is broken"),
         ("IdleConnections.start", "no_thread", "can't start new thread"),
-        ("IdleConnections._look", "leave", "the idle-connections thread ended by itself"),
+        ("IdleConnections.look", "leave", "the idle-connections thread ended by itself"),
         ("ClientWatch.look_until_stopped", "leave", "the client-watch thread ended by itself"),
     ],
     ids=["loader", "spool", "store", "no thread", "idle", "clients"],
@@ -148,7 +148,7 @@ def test_a_background_thread_that_fails_goes_on_is_counted_and_raises_an_alarm(
 ) -> None:
     store, log = tmp_path / "t", tmp_path / "log"
     with log.open("w") as stderr:
-        command = broken_command("IdleConnections._look", "fail", store)
+        command = broken_command("IdleConnections.look", "fail", store)
         with background(*command, stderr=stderr) as process:
             http = json.loads(written_by(process, tmp_path / "t.server"))["http"]
             eventually(lambda: metric(http, 'lightning_alarm{alarm="restarting"}') == 1)

@@ -1,6 +1,5 @@
 """Kill worker processes that do nothing, from a thread of its own: the owner may wait for one."""
 
-import threading
 from collections.abc import Callable, Iterable
 
 from otel_lightning.collector.process.background import BackgroundThread
@@ -19,19 +18,11 @@ class WorkerWatch(BackgroundThread):
         Args:
             at_work: Returns the workers that may owe an answer.
         """
-        super().__init__("worker-watch")
+        super().__init__("worker-watch", WATCH_SECONDS)
         self._at_work = at_work
-        self._stopping = threading.Event()
 
-    def look_until_stopped(self) -> None:
-        """Look every `WATCH_SECONDS`."""
-        while not self._stopping.wait(WATCH_SECONDS):
-            for worker in self._at_work():
-                with self.surviving():
-                    worker.kill_if_stalled()
-
-    def stop(self) -> None:
-        """End the thread, if it was started."""
-        self._stopping.set()
-        if self.ident is not None:
-            self.join()
+    def look(self) -> None:
+        """Kill those that are stalled; an error of one leaves the others."""
+        for worker in self._at_work():
+            with self.surviving():
+                worker.kill_if_stalled()

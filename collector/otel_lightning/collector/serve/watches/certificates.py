@@ -6,7 +6,6 @@ was loaded last.
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -32,9 +31,8 @@ class CertificateWatch(BackgroundThread):
             alarms: Gets the alarm.
             clock: Returns Unix seconds.
         """
-        super().__init__("certificates")
+        super().__init__("certificates", LOOK_SECONDS)
         self._tls, self._alarms, self._clock = tls, alarms, clock
-        self._stopping = threading.Event()
         self._loaded: list[Validity] = []
         self.note_loaded()
 
@@ -46,12 +44,6 @@ class CertificateWatch(BackgroundThread):
             logger.warning("When the certificates expire cannot be read: %s", error)
             self._loaded = []
 
-    def look_until_stopped(self) -> None:
-        """Look every few seconds."""
-        while not self._stopping.wait(LOOK_SECONDS):
-            with self.surviving():
-                self.look()
-
     def look(self) -> None:
         """Raise or clear the alarm."""
         told = [one for one in (self._told(validity) for validity in self._loaded) if one]
@@ -61,10 +53,6 @@ class CertificateWatch(BackgroundThread):
             )
         else:
             self._alarms.clear(CERTIFYING)
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._stopping.set()
 
     def _told(self, validity: Validity) -> str | None:
         now = self._clock()

@@ -9,7 +9,6 @@ connections that have been idle longest are closed, so that new senders can conn
 import logging
 import resource
 import socket
-import threading
 from contextlib import suppress
 
 from otel_lightning.collector.process.background import BackgroundThread
@@ -79,24 +78,18 @@ class IdleConnections(BackgroundThread):
             ports: The server's ports; only connections to them are closed.
             most: Highest number of open connections.
         """
-        super().__init__("idle-connections")
+        super().__init__("idle-connections", LOOK_SECONDS)
         self._ports, self._most = ports, most
-        self._stopping = threading.Event()
         self._has_warned = False
         self._looks = 0
 
     def look_until_stopped(self) -> None:
-        """Look four times a second; most looks only count the open descriptors."""
-        while DESCRIPTORS.exists() and not self._stopping.wait(LOOK_SECONDS):
-            with self.surviving():
-                self._look()
+        """Look where the system lists the open descriptors."""
+        if DESCRIPTORS.exists():
+            super().look_until_stopped()
 
-    def stop(self) -> None:
-        """End the thread."""
-        self._stopping.set()
-        self.join()
-
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Close what is idle; most looks only count the open descriptors."""
         open_now = open_descriptors()
         self._looks += 1
         is_crowded = len(open_now) >= self._most * FULL

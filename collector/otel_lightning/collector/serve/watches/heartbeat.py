@@ -2,7 +2,6 @@
 
 import logging
 import os
-import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,10 +22,9 @@ class Heartbeat(BackgroundThread):
         Args:
             run: Gets the time until which this process has run.
         """
-        super().__init__("heartbeat")
+        super().__init__("heartbeat", SECONDS)
         self._last_run = run
         self._announced: tuple[Path, Server] | None = None
-        self._stopping = threading.Event()
 
     def announce(self, store: Path, server: Server) -> None:
         """Write the server file, and write it again if somebody deletes it.
@@ -36,20 +34,9 @@ class Heartbeat(BackgroundThread):
         write_server(store, server)
         self._announced = store, server
 
-    def look_until_stopped(self) -> None:
-        """Look every few seconds."""
-        while not self._stopping.wait(SECONDS):
-            with self.surviving():
-                self._last_run.note_alive()
-                self._look_for_file()
-
-    def stop(self) -> None:
-        """End the thread, but do not wait for a disk that hangs."""
-        self._stopping.set()
-        if self.ident is not None:
-            self.join(1.0)
-
-    def _look_for_file(self) -> None:
+    def look(self) -> None:
+        """Note that the process lives, and write the server file again if it is gone."""
+        self._last_run.note_alive()
         if self._announced is None or os.path.lexists(server_file(self._announced[0])):
             return
         with suppress(OSError):  # its folder was moved away, or its disk takes no writes

@@ -76,9 +76,8 @@ class Supervisor(BackgroundThread):
             alarms: Gets the alarms `lagging`, `receiving` and `restarting`.
             run: Tells how former processes ended.
         """
-        super().__init__("supervisor")
+        super().__init__("supervisor", LOOK_SECONDS)
         self._loader, self._spool, self._alarms, self._last = loader, spool, alarms, run
-        self._stopping = threading.Event()
         self._background = [loader.worker_watch, *background, self]
         self._servers: list[threading.Thread] = []
         self._looked_at = time.monotonic()
@@ -103,18 +102,6 @@ class Supervisor(BackgroundThread):
         while (dead := self._dead()) is None:  # noqa: ASYNC110  a thread that dies sets no event
             await asyncio.sleep(LOOK_SECONDS)
         return dead
-
-    def look_until_stopped(self) -> None:
-        """Look twice a second."""
-        while not self._stopping.wait(LOOK_SECONDS):
-            with self.surviving():
-                self.look()
-
-    def stop(self) -> None:
-        """End the thread; do not wait long, as for a disk that hangs."""
-        self._stopping.set()
-        if self.ident is not None:
-            self.join(2 * LOOK_SECONDS)
 
     def look(self) -> None:
         """Raise or clear the alarms that no other thread would."""

@@ -50,7 +50,7 @@ class ClientWatch(BackgroundThread):
         Args:
             port: The port of the SQL server, in this process.
         """
-        super().__init__("client-watch")
+        super().__init__("client-watch", LOOK_SECONDS)
         self._port = port
         self._running: set[Statement] = set()
         self._possible: list[int] = []  # descriptors of connections that statements may belong to
