@@ -242,12 +242,12 @@ def _run_and_grade(
         if not keeps_last:
             context.receiver.send_held()
     journal.forget_inputs()
-    ends = {_last(one, engine.past): engine.past[one.key] for one in rollouts}
+    named = [(one, _last(one, engine.past)) for one in rollouts]
+    ends = {rollout: engine.past[one.key] for one, rollout in named}
     statuses = {rollout: one.status for rollout, one in ends.items() if one.status is not None}
     patience = SERVER_SECONDS if job.url else 0.0
     if job.url and job.arms:
-        ended = [one for one in rollouts if statuses.get(_last(one, engine.past), LOST) != LOST]
-        wanted = {_last(one, engine.past): one.arm or "" for one in ended}
+        wanted = {name: one.arm or "" for one, name in named if statuses.get(name, LOST) != LOST}
         _check_served(job.arms.key, wanted, context)
     graded, silent = _graded(context, grading, statuses, patience, engine.unsent)
     return Report(
@@ -268,9 +268,9 @@ def _run_and_grade(
         problems=tuple(graded.problems),
         reasons=dict(engine.reasons.most_common()),
         without_id=len({one.task.task_id for one in rollouts if not one.task.has_own_id}),
-        tasks={_last(one, engine.past): one.task.task_id for one in rollouts},
-        samples={_last(one, engine.past): one.sample for one in rollouts},
-        arms={_last(one, engine.past): one.arm for one in rollouts},
+        tasks={rollout: one.task.task_id for one, rollout in named},
+        samples={rollout: one.sample for one, rollout in named},
+        arms={rollout: one.arm for one, rollout in named},
         arm_names=tuple(job.arms.names) if job.arms else (),
     )
 
