@@ -42,12 +42,20 @@ class FailedError(Exception):
     """The agent answered that it failed."""
 
 
-class ThreadExecutor:
-    """Runs each attempt in a thread, and keeps the journal as the launcher does."""
+class UrlExecutor:
+    """Posts each task to a server from a thread, and keeps the journal as the launcher does."""
 
     def __init__(self, settings: ExecutorSettings) -> None:
-        """Take the settings that all attempts share."""
-        self._job, self._journal = settings.job, settings.journal
+        """Take the settings; the job's `url` is the server's. The server has its own telemetry.
+
+        Raises:
+            DataError: If it is no URL.
+        """
+        job = settings.job
+        self._place = urlsplit(job.url or "")
+        if self._place.scheme not in ("http", "https") or not self._place.netloc:
+            raise DataError(f"'{job.url}' is no URL. Write one such as http://127.0.0.1:9000/run.")
+        self._job, self._journal = job, settings.journal
         self._results: queue.Queue[Ended] = queue.Queue()
         self._running: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -81,21 +89,11 @@ class ThreadExecutor:
     def close(self) -> None:
         """Do nothing."""
 
-    def ask(self, attempt: Attempt) -> str:
-        """Give a task to the agent and return its answer.
-
-        Raises:
-            TooLateError: If there is none in time.
-            LostError: If nobody answers.
-            FailedError: If the agent says that it failed.
-        """
-        raise NotImplementedError
-
     def _attempt(self, attempt: Attempt, started: int) -> None:
         name = attempt.rollout_id
         status, exit_code, reason, output = "exited", 0, None, ""
         try:
-            output = self.ask(attempt)
+            output = self._ask(attempt)
         except TooLateError:
             status = "timeout"
         except FailedError as error:
@@ -116,27 +114,14 @@ class ThreadExecutor:
         self._journal.note_ended(ended)
         self._results.put(ended)
 
-
-class UrlExecutor(ThreadExecutor):
-    """Posts each task to a server."""
-
-    def __init__(self, settings: ExecutorSettings) -> None:
-        """Take the settings; the job's `url` is the server's. The server has its own telemetry.
+    def _ask(self, attempt: Attempt) -> str:
+        """Post a task; the answer's body is the agent's output.
 
         Raises:
-            DataError: If it is no URL.
+            TooLateError: If there is none in time.
+            LostError: If nobody answers.
+            FailedError: If the agent says that it failed.
         """
-        super().__init__(settings)
-        job = settings.job
-        self._place = urlsplit(job.url or "")
-        if self._place.scheme not in ("http", "https") or not self._place.netloc:
-            raise DataError(f"'{job.url}' is no URL. Write one such as http://127.0.0.1:9000/run.")
-
-    def _headers(self, attempt: Attempt) -> dict[str, str]:
-        return headers(attempt, self._job.arms, self._journal.folder.name)
-
-    def ask(self, attempt: Attempt) -> str:
-        """Post a task; the answer's body is the agent's output."""
         place, limit = self._place, self._job.timeout
         kind = (
             http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
@@ -148,7 +133,8 @@ class UrlExecutor(ThreadExecutor):
         path = (place.path or "/") + (f"?{place.query}" if place.query else "")
         deadline = time.monotonic() + limit
         try:
-            connection.request("POST", path, body, self._headers(attempt))
+            named = headers(attempt, self._job.arms, self._journal.folder.name)
+            connection.request("POST", path, body, named)
             answer = connection.getresponse()
             text = _whole(answer, deadline).decode("utf-8", "replace")
         except TimeoutError as error:
