@@ -8,9 +8,9 @@ import pytest
 from support.requests_by_hand import trace_request
 from support.running import LIMIT_S
 
-from otel_lightning.collector.load.batches import move_to
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.position import oldest_waiting, wait_until_stored, waiting
+from otel_lightning.collector.load.resume import move_to
 from otel_lightning.collector.spool import spool as spool_module
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.format import Position

@@ -10,8 +10,8 @@ from support.requests_by_hand import trace_request
 from support.running import Ingester, cli, eventually
 from support.stores import unpacked
 
-from otel_lightning.collector.load.batches import resume
 from otel_lightning.collector.load.position import spool_position
+from otel_lightning.collector.load.resume import resume
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.format import Position
 from otel_lightning.collector.spool.spool import Spool

@@ -19,11 +19,12 @@ import numpy as np
 
 from otel_lightning.collector.alarms import RETAINING, RETRYING, Alarms
 from otel_lightning.collector.files.overwrite import overwrite
-from otel_lightning.collector.load.batches import Request, load, move_to, resume
+from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.checkpoints import Checkpoints
 from otel_lightning.collector.load.flow_control.lag import Lag
 from otel_lightning.collector.load.flow_control.scheduling import BatchSize, TimeShare
 from otel_lightning.collector.load.recovered_requests import RecoveredRequests
+from otel_lightning.collector.load.resume import move_to, resume
 from otel_lightning.collector.load.retention import Retention, newest_received
 from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.load.store_file import StoreFile

@@ -13,7 +13,8 @@ import pytest
 from support.running import background, eventually, finish, running
 from support.stores import ask
 
-from otel_lightning.collector.load.batches import Request, load, resume
+from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.load.resume import resume
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import open_store
