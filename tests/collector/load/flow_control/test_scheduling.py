@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from support.running import eventually
+from support.running import LIMIT_S, eventually
 
 from otel_lightning.collector.alarms import Alarms, alarms_file
 from otel_lightning.collector.check.counts import check
@@ -201,7 +201,7 @@ def test_what_waits_is_no_younger_when_the_clock_is_set_back(tmp_path: Path) -> 
         lag = lag_of(spool, seconds=100, alarms=alarms)
         lag._started_ns += ahead  # the clock was an hour ahead until now
         received_ns = time.time_ns() - 40 * SECOND_NS + ahead
-        assert round(lag.age(received_ns)) == 40
+        assert 39 < lag.age(received_ns) < 40 + LIMIT_S
         lag.note(store, (), received_ns)
         assert names(alarms) == ["lagging"]
         assert "more than --max-lag" in str(lag.refusal())
@@ -209,7 +209,7 @@ def test_what_waits_is_no_younger_when_the_clock_is_set_back(tmp_path: Path) -> 
         _store_at(store, tmp_path, received_ns)
         lag.note(store, (), None)
         assert names(alarms) == ["lagging"]
-        assert round(lag.derive_seconds()) == 40
+        assert 39 < lag.derive_seconds() < 40 + LIMIT_S
 
 
 def test_what_a_former_process_left_under_a_clock_that_was_ahead_lags_from_the_start(
@@ -217,7 +217,7 @@ def test_what_a_former_process_left_under_a_clock_that_was_ahead_lags_from_the_s
 ) -> None:
     with spooled(tmp_path) as spool:
         lag = lag_of(spool, seconds=25, alarms=Alarms())
-        assert round(lag.age(time.time_ns() + 3600 * SECOND_NS)) == 25
+        assert 24 < lag.age(time.time_ns() + 3600 * SECOND_NS) < 25 + LIMIT_S
 
 
 def test_what_a_former_process_left_lags_from_the_start_of_this_one(tmp_path: Path) -> None:
