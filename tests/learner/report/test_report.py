@@ -372,6 +372,17 @@ def test_a_training_run_shows_its_curve_its_weights_and_tasks_that_got_worse(
     assert "fewer than about 8 held-out tasks" in page.text
     assert re.search(r"Measured on 12 tasks that both\s+base\s+and\s+tuned", page.text)
     assert "<td>task 3</td>" in html
+    # The reward that transitions are built from is the one that counts.
+    for task in range(12):
+        for model in ("base", "tuned"):
+            traces.reward(f"{model}-{task}", float(task == 5 and model == "base"), name="strict")
+    assert learn("transitions", "--store", traces.store(), "--reward", "strict").exit_code == 0
+    with open_store(store) as opened:
+        opened.execute("UPDATE runs SET started = '2026-10-01' WHERE command = 'transitions'")
+    page, html = reported(store, tmp_path / "strict.html", "--run", "run-1")
+    assert "1 got worse" in " ".join(page.text.split())
+    assert "<td>task 5</td>" in html
+    assert "<td>task 3</td>" not in html
 
 
 def test_a_store_without_runs_and_an_unknown_run_are_errors_with_the_next_step(

@@ -208,3 +208,13 @@ def test_a_store_that_no_judge_has_scored_names_the_command_that_does(traces: "T
     tried = CliRunner().invoke(cli, words)
     assert program == "lightning-learn"
     assert tried.exit_code == 1, tried.output  # 2 would be wrong usage: the URL is none yet
+
+
+def test_a_file_of_labels_that_is_missing_is_named_as_in_other_errors(traces: "Traces") -> None:
+    traces.store()
+    judged(traces, {"a": 4})
+    result = agreement(traces, "no-such.csv")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: 'no-such.csv': No such file or directory\n",
+    )

@@ -153,17 +153,20 @@ def _choose(runs: list[RunRow], chosen: str | None) -> tuple[RunRow, tuple[RunRo
 
 def _runs(rows: Iterable[Row]) -> Iterator[RunRow]:
     """Yield the runs that learned; weights learn from rewards as the transitions have them."""
-    shuffled = None
+    shuffled = reward = None
     for row in rows:
         parsed = {name: json.loads(row[name] or "{}") for name in ("config", "metrics", "gate")}
         config = parsed["config"]
         if row["command"] == "transitions":
             # Rows are in time order: a training learned from the transitions that were built last
             # before it.
-            shuffled = config.get("shuffle_rewards")
+            if row["outcome"] == "done":
+                shuffled, reward = config.get("shuffle_rewards"), config.get("reward")
             continue
-        if row["command"] == "weights" and config.get("shuffle_rewards") is None:
-            config["shuffle_rewards"] = shuffled
+        if row["command"] == "weights":
+            config["reward"] = reward
+            if config.get("shuffle_rewards") is None:
+                config["shuffle_rewards"] = shuffled
         yield RunRow(**{**row, **parsed})
 
 

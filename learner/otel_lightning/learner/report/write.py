@@ -25,17 +25,22 @@ from otel_lightning.collector.show.rollout import Window, read_rollout
 from otel_lightning.collector.show.text import TextStyle, as_text
 from otel_lightning.collector.store import Sql, Store, StoreLike, opened
 from otel_lightning.collector.terminal.quantities import decimal
+from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import ALPHA, recorded_verdict
 from otel_lightning.learner.evaluate.to_pass import what_would_pass
 from otel_lightning.learner.report import plots
 from otel_lightning.learner.report.doubts import Correlation, correlations
 from otel_lightning.learner.report.facts import Facts, RecordedQueries, read_facts
 from otel_lightning.learner.report.policy_facts import (
+    MOST_TASKS,
     PolicyFacts,
     WorseTask,
     measured_since,
     read_policy,
 )
+from otel_lightning.learner.score.rules import name_of
+from otel_lightning.learner.transitions.rewards import outcomes
+from otel_lightning.learner.transitions.stage import stage_rewards
 
 EXAMPLE = TextStyle(width=100)
 EXAMPLE_STEPS = Window(0, 19)
@@ -101,7 +106,7 @@ def _report(store: Store, run: str | None, examples: int) -> tuple[str, Facts]:
         "policy": policy,
         "related": related,
         "since": measured_since(store, facts),
-        "worse": _worse_of_weights(asking, facts) if policy is None else None,
+        "worse": _worse_of_weights(store, asking, facts) if policy is None else None,
         "control": facts.control,
         "config": _config(facts),
         "versions": {"otel-lightning": version("otel-lightning")},
@@ -167,23 +172,48 @@ def _would_pass(facts: Facts) -> str | None:
     return what_would_pass(recorded_verdict(gate))
 
 
-def _worse_of_weights(asking: RecordedQueries, facts: Facts) -> Mapping[str, Any] | None:
-    """Compare base and fine-tuned model on the same tasks, if both were served since."""
+def _worse_of_weights(
+    store: Store, asking: RecordedQueries, facts: Facts
+) -> Mapping[str, Any] | None:
+    """Compare base and fine-tuned model on the same tasks, if both were served since.
+
+    Rewards are those of the run: of the same name, and added up in the same way.
+    """
     model, artifact = facts.run.config.get("model"), facts.run.artifact
     if not model or not artifact:
         return None
     names = {"before": Path(model).name, "after": Path(artifact).name}
-    rows = asking.rows("worse_by_model", **names)
-    if not rows:
+    if names["before"] == names["after"]:  # traces cannot tell the two apart
         return None
-    tasks = [
-        WorseTask(
-            row["task"], row["before"], row["after"], row["tried_before"] + row["tried_after"]
-        )
-        for row in rows
-        if row["after"] < row["before"]
-    ]
-    return {**names, "compared": rows[0]["compared"], "number": len(tasks), "tasks": tasks[:10]}
+    try:
+        stage_rewards(store, name_of(facts.run.config.get("reward")))
+    except DataError:  # the rewards are gone
+        return None
+    found = pl.DataFrame(
+        asking.rows("rewards_by_model", models=[*names.values()]), infer_schema_length=None
+    )
+    if found.is_empty():
+        return None
+    earned = outcomes(found.lazy()).join(
+        found.lazy().unique("rollout").select("rollout", "task", "model"),
+        on="rollout",
+        maintain_order="left",
+    )
+    of_model = {
+        name: pl.col("outcome").filter(pl.col("model") == folder) for name, folder in names.items()
+    }
+    compared = (
+        earned.group_by("task", maintain_order=True)
+        .agg(**{name: values.mean() for name, values in of_model.items()}, rollouts=pl.len())
+        .drop_nulls()
+        .sort(pl.col("after") - pl.col("before"), "task")
+        .collect()
+    )
+    worse = compared.filter(pl.col("after") < pl.col("before"))
+    tasks = [WorseTask(**row) for row in worse.head(MOST_TASKS).iter_rows(named=True)]
+    if compared.is_empty():
+        return None
+    return {**names, "compared": compared.height, "number": worse.height, "tasks": tasks}
 
 
 def _config(facts: Facts) -> list[tuple[str, str, str | None]]:

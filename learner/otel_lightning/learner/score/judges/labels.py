@@ -61,7 +61,7 @@ def read_csv(path: Path) -> pl.DataFrame:
     """
     try:
         # As text at first: ids such as 007 must not become numbers.
-        rows = pl.read_csv(path, infer_schema=False)
+        rows = pl.read_csv(path.read_bytes(), infer_schema=False)
         if "rollout_id" not in rows.columns or not {"value", "label"} & set(rows.columns):
             raise DataError(
                 f"{path}: has the columns {', '.join(rows.columns)}. It needs rollout_id, and "
