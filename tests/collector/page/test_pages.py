@@ -102,7 +102,11 @@ def test_every_link_of_every_page_leads_to_a_page(desk: DirectSource) -> None:
 def test_a_page_over_an_empty_store_says_what_fills_it(empty: DirectSource, address: str) -> None:
     reply = empty.get(address)
     assert reply.status == 200
-    assert COMMAND_OF_EMPTY.get(address, "") in Page(reply).text
+    text = Page(reply).text
+    assert COMMAND_OF_EMPTY.get(address, "") in text
+    # Python's exporters speak gRPC by default, and this port takes HTTP.
+    if "OTEL_EXPORTER_OTLP_ENDPOINT" in text:
+        assert "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in text
 
 
 def test_no_page_has_inline_styles_handlers_or_foreign_addresses(desk: DirectSource) -> None:

@@ -101,7 +101,7 @@ def test_biased_estimators_have_intervals_and_are_told_from_the_others(traces: "
     result = evaluate(traces, "--arm", "careful")
     marked = {line.split("│")[1].strip() for line in result.output.splitlines() if " * " in line}
     assert marked == {"clipped_ips *", "direct_method *", "switch_dr *", "dr_os *"}
-    assert "* biased: these intervals hold the mean of the estimator" in result.output
+    assert "* biased: these intervals are for the mean of the estimator" in result.output
     (run,) = traces.ask("SELECT metrics FROM runs")
     for one in json.loads(run["metrics"])["estimates"]:
         assert one["standard_error"] > 0.001

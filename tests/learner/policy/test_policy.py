@@ -272,6 +272,7 @@ def test_noise_is_refused_and_the_flag_file_stays_as_it_was(
     result = learn(traces, flag_file)
     assert result.exit_code == 3
     assert "The gate refused: the gain may be chance" in result.stderr
+    assert " is kept for inspection; " in result.stderr
     assert flag_file.read_bytes() == before
     assert traces.ask("SELECT status FROM policies") == [{"status": "candidate"}]
     assert traces.ask("SELECT outcome, artifact FROM runs") == [

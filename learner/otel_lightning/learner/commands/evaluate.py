@@ -40,8 +40,8 @@ WIDE = 120
 PLOTS = (".svg", ".png", ".pdf")
 """Endings of the files that plots can be drawn into."""
 BIAS = (
-    "* biased: these intervals hold the mean of the estimator, which can differ from the value of "
-    "the policy. No gate uses them."
+    "* biased: these intervals are for the mean of the estimator, which can differ from the value "
+    "of the policy. No gate uses them."
 )
 BY_LOG = (
     *("key", "flags", "version", "arm", "by", "plots", "missing", "propensities"),

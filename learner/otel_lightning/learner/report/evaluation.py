@@ -79,7 +79,7 @@ def _values(title: str, named: Sequence[tuple[str, Estimated]], logged: float) -
         names = [f"{name} *" if one.biased else name for name, one in named]
         axes.set_yticks(range(len(named)), names)
         axes.set_ylim(len(named) - 0.4, -0.6)
-        bias = "; * biased: grey intervals hold the estimator's mean, not the policy's value"
+        bias = "; * biased: grey intervals are for the estimator's mean, not the policy's value"
         told = bias if any(one.biased for _, one in named) else ""
         axes.set_xlabel(f"reward; 95 % intervals, where they are reliable{told}", fontsize=8)
         axes.set_title(title, loc="left", fontsize=10)
