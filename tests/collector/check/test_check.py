@@ -1,6 +1,7 @@
 """`lightning-ingest check --deep`: what does not agree is named."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,6 +96,17 @@ def test_a_store_that_is_being_served_is_checked_alike(ingester: Ingester) -> No
     told = cli("check", "--deep", "--sample", "1", "--store", str(ingester.store))
     assert (told.returncode, told.stderr) == (0, "")
     assert "llm_calls derived again  20 traces are equal" in told.stdout
+
+
+def test_a_process_that_answers_nothing_is_told_as_that(ingester: Ingester) -> None:
+    ingester.process.send_signal(signal.SIGSTOP)
+    try:
+        told = cli("check", "--store", str(ingester.store))
+    finally:
+        ingester.process.send_signal(signal.SIGCONT)
+    assert told.returncode == 1
+    assert f"process {ingester.process.pid}, which has answered nothing" in told.stdout
+    assert cli("check", "--store", str(ingester.store)).returncode == 0
 
 
 def test_a_damaged_spool_is_named(store: Store, path: Path) -> None:

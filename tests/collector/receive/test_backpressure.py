@@ -3,7 +3,9 @@
 import resource
 import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from http import HTTPStatus
 
 import grpc
@@ -115,6 +117,25 @@ def connect(ingester: Ingester, sent: bytes = b"") -> socket.socket:
 
 
 HEADERS = b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
+
+
+def test_a_sender_that_is_refused_in_the_middle_of_its_body_hears_why(
+    starter: Callable[..., Ingester],
+) -> None:
+    ingester, large = starter("--max-body", "8"), 8 << 20
+    body = HEADERS + b"Content-Length: %d\r\n\r\n%b" % (large, bytes(large - 1))
+    with ExitStack() as waiting:
+
+        def is_refused() -> bool:
+            """Open one more connection whose body takes memory, and send a large request."""
+            waiting.enter_context(connect(ingester, body))
+            return send(ingester.http, bytes(large)).status == 503
+
+        eventually(is_refused)
+    chunk = b"100000\r\n%b\r\n" % bytes(1 << 20)
+    chunks = HEADERS + b"Transfer-Encoding: chunked\r\n\r\n" + 24 * chunk + b"0\r\n\r\n"
+    with connect(ingester, chunks) as connection:
+        assert connection.recv(12) == b"HTTP/1.1 413"
 
 
 def test_a_thousand_idle_connections_keep_nobody_out(ingester: Ingester) -> None:

@@ -436,6 +436,16 @@ def test_nothing_is_put_back_before_it_is(
         assert bodies(spool) == [b"kept", b"after"]
 
 
+def test_a_spool_has_one_writer(tmp_path: Path) -> None:
+    with opened(tmp_path) as spool:
+        append(spool, b"first")
+        with pytest.raises(OSError, match=rf"'{tmp_path}' .*Another process receives there"):
+            Spool(tmp_path)
+        append(spool, b"second")
+    with opened(tmp_path) as spool:
+        assert bodies(spool) == [b"first", b"second"]
+
+
 def test_what_came_before_a_new_segment_is_in_earlier_files(tmp_path: Path) -> None:
     with opened(tmp_path) as spool:
         assert spool.begin_segment() == START  # nothing is before it

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from otel_lightning.collector.alarms import KINDS, LAGGING, Alarm, read_alarms
 from otel_lightning.collector.files.disk_check import write_error_in_time
-from otel_lightning.collector.ingester_client.http import metrics_of
+from otel_lightning.collector.ingester_client.http import METRICS_SECONDS, is_silent, metrics_of
 from otel_lightning.collector.last_run import former_end, is_running, unasked_end
 from otel_lightning.collector.load.position import oldest_waiting, waiting
 from otel_lightning.collector.maintain.unfinished_erasure import UnfinishedErasure
@@ -65,6 +65,21 @@ def check_unopened(path: Path, error: StoreError) -> list[Finding]:
         Finding("store", str(error), well=False),
         *_faults(path, read_alarms(path), read_server(path)),
     ]
+
+
+def check_answers(path: Path) -> None:
+    """Check that the process that serves a store answers.
+
+    Raises:
+        StoreError: If it does not: then it answers no statement either.
+    """
+    server = read_server(path)
+    if server and is_silent(server):
+        raise StoreError(
+            f"'{path}' is served by process {server.pid}, which has answered nothing for "
+            f"{METRICS_SECONDS:g} seconds: somebody may have stopped it (SIGSTOP), or the machine "
+            "lacks memory. So nothing was counted. Let it go on (SIGCONT), or restart it."
+        )
 
 
 def check_disks(path: Path) -> list[Finding]:

@@ -17,7 +17,7 @@ from otel_lightning.collector.terminal.command_line import expected_errors
 def check(store: Path, *, deep: bool, sample: int | None) -> None:
     """Count the stored rows and check the store; exit code 1 if there is a fault."""
     from otel_lightning.collector.check.counts import check as find
-    from otel_lightning.collector.check.counts import check_disks, check_unopened
+    from otel_lightning.collector.check.counts import check_answers, check_disks, check_unopened
     from otel_lightning.collector.check.deep import check_deep
     from otel_lightning.collector.store import StoreError, open_store
     from otel_lightning.collector.store.print_rows import printable
@@ -26,6 +26,7 @@ def check(store: Path, *, deep: bool, sample: int | None) -> None:
         disks = []
         try:
             disks = check_disks(store)
+            check_answers(store)
             with open_store(store, read_only=True) as opened:
                 findings = find(opened, store)
                 if deep:

@@ -68,6 +68,23 @@ def metrics_of(server: Server) -> str:
     return text
 
 
+def is_silent(server: Server) -> bool:
+    """Return whether the ingester answers nothing at all, as if somebody has stopped it (SIGSTOP).
+
+    The system accepts connections for a process that is stopped. DuckDB's client would wait for
+    minutes.
+    """
+    try:
+        with closing(_connection(server, None, METRICS_SECONDS)) as connection:
+            connection.request("GET", "/healthz")
+            connection.getresponse()
+    except TimeoutError:
+        return True
+    except (OSError, http.client.HTTPException):  # it refuses us: then it lives
+        return False
+    return False
+
+
 def _connection(
     server: Server, client: Client | None, seconds: float
 ) -> http.client.HTTPConnection:

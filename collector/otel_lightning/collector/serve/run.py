@@ -261,7 +261,8 @@ async def _receive(
     finally:
         if page:
             page.close()
-        await servers.stop()
+        # Their threads would keep the process alive, and those over HTTP also the server.
+        await asyncio.gather(servers.stop(), asyncio.to_thread(store.end_statements))
 
 
 async def _until_stopped(stopped: asyncio.Event, servers: Servers, supervisor: Supervisor) -> None:

@@ -59,7 +59,7 @@ class Servers:
             partial(application, receiver, apps),
             bound.http,
             settings.tls,
-            bound.connections // 2,
+            bound.connections,
         )
         self.over_http: asyncio.Task[None]
         """Runs the HTTP server, once it is started."""

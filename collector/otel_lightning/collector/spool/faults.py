@@ -21,6 +21,7 @@ FULL = "Make room on its disk."
 NO_INODES = "Its disk has no inode for another file: delete files there (df -i)."
 REFUSED = "Let the user that runs lightning-ingest read and write there."
 GONE = "Move its folder back, or mount its disk; or restart lightning-ingest to begin anew."
+TAKEN = "Another process receives there: stop it, or choose another store with --store."
 DESCRIPTORS = "Raise the limit of open files, for example with: ulimit -n 4096."
 HANGS = "Its disk does not answer: the system's log (dmesg) may say why."
 REMEDIES = {
@@ -33,6 +34,7 @@ REMEDIES = {
     errno.EACCES: REFUSED,
     errno.EPERM: REFUSED,
     errno.ENOENT: GONE,
+    errno.EAGAIN: TAKEN,
     errno.EMFILE: DESCRIPTORS,
     errno.ENFILE: DESCRIPTORS,
     errno.ETIMEDOUT: HANGS,

@@ -17,12 +17,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from otel_lightning.collector.alarms import RECEIVING, Alarms
-from otel_lightning.collector.files.atomic import sync
+from otel_lightning.collector.files.atomic import locked, sync
 from otel_lightning.collector.otlp.signals import Signal
 from otel_lightning.collector.spool.disk_time import HANGS, DiskTime
 from otel_lightning.collector.spool.faults import fault, set_aside
@@ -41,6 +41,9 @@ from otel_lightning.collector.spool.format import (
 from otel_lightning.collector.spool.identity import has_id, spool_id, write_spool_id
 from otel_lightning.collector.spool.segment import copied, make_durable, write_all
 
+if TYPE_CHECKING:
+    from otel_lightning.collector.spool.backpressure import Backpressure
+
 logger = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 256 * 1024 * 1024  # size above which a new segment begins
@@ -52,16 +55,6 @@ TRIED_BYTES = 64 * 1024  # written, and taken away again, to find out whether re
 
 class SpoolError(Exception):
     """The spool accepts no requests at present; the sender should retry."""
-
-
-class Backpressure(Protocol):
-    """How senders are slowed while the loader lags. Called by the spool's thread."""
-
-    def pause(self, size: int) -> float:
-        """Return for how many seconds to pause after `size` bytes were acknowledged."""
-
-    def refusal(self) -> str | None:
-        """Return why requests are refused at present; None if they are accepted."""
 
 
 class _Waiting(NamedTuple):
@@ -78,7 +71,7 @@ class Spool:
         """Open a spool, or create it, and start its thread.
 
         Raises:
-            OSError: If it cannot be read or written; the text says what to do.
+            OSError: If it cannot be read or written, or another process has it, with the remedy.
         """
         self.folder = folder
         self.backlog_bytes = backlog_bytes
@@ -93,12 +86,15 @@ class Spool:
         self._accounting = threading.Lock()  # the writer adds segments, the loader removes them
         self._full: dict[int, int] = {}  # size in bytes of each segment that is full
         self._queue: queue.SimpleQueue[_Waiting | Future[Position] | None] = queue.SimpleQueue()
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.id = spool_id(folder)
-            self._start()
-        except OSError as error:
-            raise OSError(error.errno, fault(folder, error)) from error
+        with ExitStack() as held:
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                held.enter_context(locked(folder, wait=False))
+                self.id = spool_id(folder)
+                self._start()
+            except OSError as error:
+                raise OSError(error.errno, fault(folder, error)) from error
+            self._lock = held.pop_all()
         self._writer = threading.Thread(target=self._write, name="spool")
         self._writer.start()
 
@@ -215,6 +211,7 @@ class Spool:
         self._queue.put(None)
         self._writer.join()
         os.close(self._file)
+        self._lock.close()
 
     def _start(self) -> None:
         segments = segments_of(self.folder)

@@ -356,6 +356,11 @@ class Store:
         own.path = self.path
         return ServedFile(own, connection, self._guard, self._serve_anew)
 
+    def end_statements(self) -> None:
+        """End the statements of clients, and let none begin: this process stops serving."""
+        if self._guard:
+            self._guard.gate.stop()
+
     def _serve_anew(self) -> None:
         """Close all sessions of SQL clients, and serve at the same address with the same tokens."""
         if self._guard and self._serves:

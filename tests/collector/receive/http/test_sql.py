@@ -1,7 +1,9 @@
 """SELECTs over HTTP: for who has the writer token, on this machine, and only to read."""
 
+import gzip
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -76,3 +78,18 @@ def test_the_ingester_loads_no_pandas(ingester: Ingester) -> None:
     loaded = Path(f"/proc/{server.pid}/maps").read_text()
     assert "duckdb" in loaded
     assert f"{os.sep}pandas{os.sep}" not in loaded
+
+
+ENDLESS = "SELECT count(*) AS n FROM range(1_000_000_000_000) t(i) WHERE i % 7 = 1"
+
+
+def test_long_statements_hold_up_no_request_and_no_end(ingester: Ingester) -> None:
+    client = client_of(ingester)
+    body = gzip.compress(trace_request("compressed").SerializeToString())
+    with ThreadPoolExecutor(40) as threads:
+        asked = [threads.submit(client.rows, ENDLESS) for _ in range(40)]
+        for _ in range(20):
+            assert send(ingester.http, body, Content_Encoding="gzip").status == 200
+        assert not any(one.done() for one in asked)
+        assert ingester.stop() == 0
+        assert all(one.exception() for one in asked)

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import grpc
 import pytest
@@ -26,8 +26,8 @@ Starter = Callable[..., Ingester]
 
 
 @contextmanager
-def held(address: str, count: int) -> Iterator[list[socket.socket]]:
-    """Open connections and send nothing."""
+def held(address: str, count: int, sent: bytes = b"") -> Iterator[list[socket.socket]]:
+    """Open connections, and send nothing or the beginning of a request."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     host, port = address.split(":")
@@ -36,6 +36,10 @@ def held(address: str, count: int) -> Iterator[list[socket.socket]]:
         for one in connections:
             one.setblocking(False)  # noqa: FBT003  its only argument
             one.connect_ex((host, int(port)))
+        for one in connections if sent else ():
+            with suppress(OSError):  # it is closed already
+                one.settimeout(10)
+                one.sendall(sent)
         yield connections
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -64,6 +68,13 @@ def test_held_connections_keep_no_new_sender_out(
         eventually(lambda: column(ingester.store, names) == ["over grpc", "over http"])
     assert send(ingester.http, trace_request("after").SerializeToString()).status == 200
     assert ingester.stop() == 0
+
+
+@pytest.mark.slow
+def test_requests_that_never_come_to_their_end_keep_no_new_sender_out(starter: Starter) -> None:
+    ingester = starter(files=20_000)
+    with held(ingester.http, 4400, b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\n"):
+        assert post(ingester.http, trace_request("one").SerializeToString(), timeout=10) == 200
 
 
 def test_a_connection_that_waits_for_its_next_request_is_not_hung_up_on_by_few(

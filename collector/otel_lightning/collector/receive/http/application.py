@@ -113,7 +113,7 @@ def application(receiver: Receiver, beside: Sequence[MountedApp], leaving: Event
         except Exception as error:  # noqa: BLE001  every failure has its answer
             refusal = refusal_of(error)
             receiver.counts.refused("http", signal, refusal.status)
-            await _read_away(protocol, UNREAD_BODIES * receiver.max_body)
+            await _read_away(protocol, refusal, UNREAD_BODIES * receiver.max_body)
             _refuse(protocol, refusal, ending(), as_json=as_json)
         else:
             receiver.counts.stored("http", signal, accepted.records, accepted.rejected)
@@ -221,18 +221,21 @@ async def _gather(
     return b"".join(parts)
 
 
-async def _read_away(protocol: Any, limit: int) -> None:
+async def _read_away(protocol: Any, refusal: RefusedError, limit: int) -> None:
     """Read and discard the rest of a body, up to `limit` bytes.
 
-    Many senders read the answer only after they have sent their whole body.
+    Many senders read the answer only after they have sent their whole body. A connection that is
+    closed before is reset, and the answer is lost.
     """
+    if refusal.status == HTTPStatus.REQUEST_TIMEOUT:  # the rest was waited for already
+        return
     size = 0
-    with suppress(RSGIProtocolError, RSGIProtocolClosed, TimeoutError):
+    with suppress(RSGIProtocolError):  # a part of it was read, and the next one follows
+        aiter(protocol)
+    with suppress(StopAsyncIteration, RSGIProtocolClosed, TimeoutError):
         async with asyncio.timeout(BODY_SECONDS):
-            async for part in protocol:
-                size += len(part)
-                if size > limit:
-                    return
+            while size <= limit:
+                size += len(await anext(protocol))
 
 
 def _refuse(protocol: Any, refusal: RefusedError, headers: Headers, *, as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """Notice that the client of a request has closed its connection, and end the work for it."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from otel_lightning.collector.store.clients.cancellation import Cancellation
@@ -10,9 +10,7 @@ AGAIN_SECONDS = 0.2
 T = TypeVar("T")
 
 
-async def while_client_waits(
-    protocol: Any, work: Coroutine[Any, Any, T], cancellation: Cancellation
-) -> T:
+async def while_client_waits(protocol: Any, work: Awaitable[T], cancellation: Cancellation) -> T:
     """Return the result of some work, and cancel its statements once the client has gone.
 
     Args:

@@ -8,6 +8,7 @@ here it may only read.
 import asyncio
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
@@ -25,6 +26,9 @@ from otel_lightning.collector.store.clients.cancellation import Cancellation
 
 PLAIN = "text/plain; charset=utf-8"
 
+THREADS = 8
+"""Statements that run at once; others wait. Receiving uses other threads, which are soon free."""
+
 Ask = Callable[[str, Cancellation], list[dict[str, Any]]]
 
 
@@ -41,6 +45,7 @@ class SqlRoute:
         """
         self._receiver, self._ask = receiver, ask
         self._guard = AccessGuard((token,))
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="sql")
 
     def owns(self, path: str) -> bool:
         """Return whether a path is this one."""
@@ -53,7 +58,8 @@ class SqlRoute:
             text = bytes(await protocol()).decode("utf-8", "replace")
             # DuckDB runs in a thread: the event loop has senders to answer.
             cancellation = Cancellation()
-            work = asyncio.to_thread(self._rows, text, cancellation)
+            loop = asyncio.get_running_loop()
+            work = loop.run_in_executor(self._threads, self._rows, text, cancellation)
             status, said = HTTPStatus.OK, await while_client_waits(protocol, work, cancellation)
         except RSGIProtocolClosed:
             return

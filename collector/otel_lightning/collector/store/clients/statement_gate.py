@@ -15,6 +15,13 @@ WAIT_SECONDS = 30.0
 """Longest time that a statement waits for the gate to open."""
 WRITE_SECONDS = 600.0
 """Longest time that a statement that writes waits while the file is rewritten."""
+STOPPING = (
+    "lightning-ingest is stopping, so this statement was ended. Ask again when it is stopped."
+)
+STOPPING_SECONDS = 3.0
+"""Longest wait for the end of the statements that run when the process stops."""
+AGAIN_SECONDS = 0.1
+"""Pause before a statement that has not ended is cancelled again: it may not have noticed."""
 
 
 class ClosedGateError(Exception):
@@ -33,6 +40,7 @@ class StatementGate:
         self._is_closed = False
         self._is_closed_to_writes = False
         self._turns_away = False
+        self._is_stopping = False
 
     @contextmanager
     def running(self, cancellation: Cancellation) -> Iterator[None]:
@@ -42,13 +50,16 @@ class StatementGate:
             cancellation: Cancels the statement, if `cancel_running` is called.
 
         Raises:
-            ClosedGateError: If the gate stays closed for `WAIT_SECONDS`, or `turn_away` is called.
+            ClosedGateError: If the gate stays closed for `WAIT_SECONDS`, or `turn_away` or `stop`
+                is called.
         """
         with self._changed:
             self._waiting += 1
             self._changed.wait_for(lambda: not self._is_closed or self._turns_away, WAIT_SECONDS)
             self._waiting -= 1
             self._changed.notify_all()
+            if self._is_stopping:
+                raise ClosedGateError(STOPPING)
             if self._is_closed:
                 raise ClosedGateError("lightning-ingest was busy with its file. Ask again.")
             self._running.add(cancellation)
@@ -104,6 +115,17 @@ class StatementGate:
             running = list(self._running)
         for cancellation in running:
             cancellation.cancel(reason)
+
+    def stop(self) -> None:
+        """Let no statement begin any more, and end those that run: this process stops."""
+        deadline = time.monotonic() + STOPPING_SECONDS
+        with self._changed:
+            self._is_stopping = self._turns_away = True
+            self._changed.notify_all()
+            while self._running and time.monotonic() < deadline:
+                for cancellation in self._running:
+                    cancellation.cancel(STOPPING)
+                self._changed.wait(AGAIN_SECONDS)
 
     @contextmanager
     def closed_to_writes(self) -> Iterator[None]:
