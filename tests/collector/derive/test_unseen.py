@@ -892,3 +892,49 @@ def test_a_span_that_openinferences_processor_only_labelled_is_the_conventions()
     call = only_call({"gen_ai.operation.name": "embeddings", **labels, **told})
     assert (call.dialect, call.operation) == ("semconv", "embeddings")
     assert (call.request_model, call.response_model, call.input_tokens) == ("m", None, 8)
+
+
+def test_laminars_copies_of_vercels_spans_are_runs_and_executions() -> None:
+    """Laminar names no operation of a tool, and states the error of a call on the run alone."""
+    failed = Event("exception", 0, {"exception.type": "AI_APICallError"})
+    run = {"ai.operation": "ai.generateText", "ai.functionId": "desk", "lmnr.span.type": "DEFAULT"}
+    tool = {
+        "lmnr.span.type": "TOOL",
+        "ai.toolCall.name": "sun",
+        "ai.toolCall.id": "call_1",
+        "ai.toolCall.args": {"city": "Rome"},
+        "ai.toolCall.result": "It shines.",
+        "lmnr.span.input": {"city": "Rome"},
+        "lmnr.span.output": "It shines.",
+    }
+    history = [said("user", "Hi"), asked("call_1", "sun", {"city": "Rome"})]
+    last = {**ASKED, "gen_ai.input.messages": [*history, answered("call_1", "It shines.")]}
+    derived = derive(
+        [
+            span(run, id="run", status="ERROR", events=(failed,)),
+            span(tool, id="tool", parent="run", name="ai.tool sun", at=1),
+            span({**last, "lmnr.span.type": "LLM"}, id="last", parent="run", at=2),
+        ],
+        [],
+    )
+    assert [(one.name, one.tool_call_id) for one in derived.tool_calls] == [("sun", "call_1")]
+    assert [one.name for one in derived.agent_runs] == ["desk"]
+    (call,) = derived.llm_calls
+    assert (call.agent_name, call.error_type) == ("desk", "AI_APICallError")
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        ({"type": "text", "value": "It shines."}, "It shines."),
+        ({"type": "json", "value": "It shines."}, '"It shines."'),
+        ({"type": "json", "value": {"sun": True}}, {"sun": True}),
+    ],
+    ids=["text", "a text as JSON", "an object"],
+)
+def test_a_text_that_vercels_sdk_sends_as_json_has_its_quotes(output: Any, told: Any) -> None:
+    result = {"type": "tool-result", "toolCallId": "call_1", "output": output}
+    prompt = [{"role": "user", "content": "Hi"}, {"role": "tool", "content": [result]}]
+    given = {"ai.operationId": "ai.generateText.doGenerate", "ai.prompt.messages": prompt}
+    (_, tool) = only_call(given).input_messages or []
+    assert tool["parts"][0]["response"] == told

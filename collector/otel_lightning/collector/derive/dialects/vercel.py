@@ -17,6 +17,11 @@ NAME = "vercel"
 RANK = 50
 CONVERSATION_KEYS = ("ai.telemetry.metadata.sessionId",)
 OPERATIONS = {"doGenerate": "chat", "doStream": "chat", "doEmbed": "embeddings"}
+TOOL, NAMED = "toolCall", "ai.toolCall.name"
+RUN = "ai.operation"
+"""Laminar's key of the operation around model calls. Its spans of the calls follow the conventions,
+and its tools have the AI SDK's keys without an operation."""
+RUNS = {"ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject"}
 ARGUMENTS = ("ai.toolCall.args", "gen_ai.tool.call.arguments")
 RESULTS = ("ai.toolCall.result", "gen_ai.tool.call.result")
 SETTINGS = "ai.settings."
@@ -25,19 +30,21 @@ MADE_UP = ("aitxt-", "aiobj-")  # prefixes of ids that the SDK makes up for resp
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has the AI SDK's operation id."""
-    return "ai.operationId" in span.attributes
+    """Tell whether the span has the AI SDK's operation id, or is a tool or a run of Laminar's."""
+    attributes = span.attributes
+    return "ai.operationId" in attributes or NAMED in attributes or attributes.get(RUN) in RUNS
 
 
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     """Read a span of the AI SDK."""
-    operation = span.attributes["ai.operationId"]
+    laminars = TOOL if NAMED in span.attributes else RUN
+    operation = span.attributes.get("ai.operationId", laminars)
     last = operation.rpartition(".")[2]
     if last in OPERATIONS:
         return _read_call(span, OPERATIONS[last])
-    if last == "toolCall":
+    if last == TOOL:
         return _read_tool(span)
-    name = reading.text(span.attributes, "ai.telemetry.functionId")
+    name = reading.text(span.attributes, "ai.telemetry.functionId", "ai.functionId")
     return span_rows.agent_run(span, "agent", name) if name else None
 
 
@@ -131,7 +138,7 @@ def _fill_from_provider(call: LlmCall, text: str | None) -> None:
 def _read_tool(span: Span) -> ToolCall:
     return span_rows.tool_call(
         span,
-        name=reading.text(span.attributes, "ai.toolCall.name", "gen_ai.tool.name"),
+        name=reading.text(span.attributes, NAMED, "gen_ai.tool.name"),
         tool_call_id=reading.text(span.attributes, "ai.toolCall.id", "gen_ai.tool.call.id"),
         arguments=json_text.parse(reading.text(span.attributes, *ARGUMENTS)),
         result=json_text.parse(reading.text(span.attributes, *RESULTS)),

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from otel_lightning.collector.derive.text.json_text import QUOTED, parse, parse_literal
+from otel_lightning.collector.derive.text.json_text import QUOTED, dumps, parse, parse_literal
 
 TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
 """The types of a block of text."""
@@ -53,6 +53,10 @@ def outcome(value: Any) -> Any:
 
 
 def _wrapped_text(block: dict[str, Any]) -> Any:
+    match block:
+        # Vercel's AI SDK sends the JSON of such a value, so a text has its quotes.
+        case {"type": "json", "value": str(text), **rest} if not rest:
+            return dumps(text).decode()
     for key in ("value", "text"):
         if block.keys() == {"type", key}:
             return block[key]
