@@ -133,7 +133,7 @@ def test_no_page_has_inline_styles_handlers_or_foreign_addresses(desk: DirectSou
         ("/ui/rollouts/rollout-0006", ["The model did not answer in time."]),
         ("/ui/tasks/ticket-3", ["first difference to the first column"]),
         ("/ui/data", ["no reward", "heldout"]),
-        ("/ui/rewards", ["task_success", "2 of 60 rollouts have no reward", "Rank correlation"]),
+        ("/ui/rewards", ["task_success", "2 of 60 rollouts received no", "Rank correlation"]),
         ("/ui/arms/support-prompt", ["terse", "few", "0.81", "effective 51.3 of 58",
                                      "largest weight 1.67"]),
         ("/ui/runs/20270115T090100Z-0002", [
@@ -157,6 +157,17 @@ def test_a_plot_has_its_highest_and_its_lowest_value_beside_it(desk: DirectSourc
     losses = desk.store.query(f"FROM run_steps WHERE run_id = '{LEARNED}' AND name = 'loss'")
     ends = tuple(decimal(end(losses["value"].to_pylist())) for end in (max, min))
     assert ends in SCALE.findall(desk.get(f"/ui/runs/{LEARNED}").body.decode())
+
+
+def test_a_rollout_that_only_a_rule_rewarded_is_not_told_to_lack_a_reward(tmp_path: Path) -> None:
+    hint = "without a reward: a rule"
+    with open_store(make_desk_store(tmp_path / "t.duckdb")) as store:
+        source = DirectSource(store)
+        assert f"2 rollouts {hint}" in Page(source.get("/ui/data")).text
+        store.execute("UPDATE rollout_rows SET final_reward = NULL")
+        assert f"2 rollouts {hint}" in Page(source.get("/ui/data")).text
+        store.execute("UPDATE transition_rollouts SET excluded = NULL")
+        assert hint not in Page(source.get("/ui/data")).text
 
 
 def test_one_thing_is_counted_in_the_singular(tmp_path: Path) -> None:

@@ -150,6 +150,9 @@ def test_a_printed_report_has_everything_and_cuts_nothing(
     with chromium() as browser:
         page = browser.new_page(viewport={"width": A4_WIDTH, "height": 1000})
         page.goto((tmp_path / "r.html").as_uri())
+        page.set_viewport_size({"width": 400, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.set_viewport_size({"width": A4_WIDTH, "height": 1000})
         page.emulate_media(media="print")
         assert page.evaluate(CUT) == []
         assert page.evaluate(FOLDED) == []

@@ -280,7 +280,7 @@ def _plots(
     funnel = facts.funnel
     drawn = {
         "funnel": plots.bars("funnel", "From rollouts to transitions", [
-            ("rollouts", funnel["rollouts"]), ("with a reward", funnel["rewarded"]),
+            ("rollouts", funnel["rollouts"]), ("with a received reward", funnel["received_reward"]),
             ("kept", funnel["kept"]),
         ]),
     }  # fmt: skip

@@ -11,6 +11,7 @@ def show(ask: ViewRequest) -> View:
     counts = ask.row("data_counts")
     became = ask.rows("data_became")
     left_out = [row for row in became if row["excluded"]]
+    received = counts["received_reward"]
     open_rollouts = counts["rollouts"] - counts["looked_at"]
     return View(
         "data.html",
@@ -24,7 +25,7 @@ def show(ask: ViewRequest) -> View:
             ]),
             "rollouts": _scaled([
                 ("rollouts", counts["rollouts"], address("/rollouts")),
-                ("with a reward", counts["rewarded"], address("/rollouts", reward="any")),
+                ("with a received reward", received, address("/rollouts", reward="any")),
                 ("seen by transitions", counts["looked_at"], None),
                 ("in transitions", counts["kept"], None),
             ]),
@@ -33,7 +34,7 @@ def show(ask: ViewRequest) -> View:
                 for row in left_out
             ]),
             "not_looked_at": open_rollouts,
-            "unrewarded": counts["rollouts"] - counts["rewarded"],
+            "unrewarded": counts["without_any_reward"],
             "failed_calls": sum(row["failed"] or 0 for row in became),
             "context_calls": sum(row["context"] or 0 for row in became),
             "splits": ask.rows("data_splits"),

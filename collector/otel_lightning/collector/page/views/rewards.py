@@ -24,7 +24,7 @@ def show(ask: ViewRequest) -> View:
         bins.setdefault((row["name"], row["source"]), {})[row["bin"]] = row["judgements"]
     measures = ask.rows("rewards_names")
     lengths = ask.rows("rewards_length", rows=SAMPLE_ROWS)
-    counts = ask.row("data_counts") if measures else {"rollouts": 0, "rewarded": 0}
+    counts = ask.row("data_counts") if measures else {"rollouts": 0, "received_reward": 0}
     return View(
         "rewards.html",
         "Rewards",
@@ -33,7 +33,7 @@ def show(ask: ViewRequest) -> View:
                 {**row, "bars": _bars(bins.get((row["name"], row["source"]), {}), row)}
                 for row in measures
             ],
-            "missing": counts["rollouts"] - counts["rewarded"],
+            "missing": counts["rollouts"] - counts["received_reward"],
             "rollouts": counts["rollouts"],
             "pairs": [
                 {**row, "href": address(f"/rollouts/{segment(row['example'])}")}
