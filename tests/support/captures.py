@@ -85,7 +85,7 @@ def to_span(span: OtlpSpan, resource: dict[str, str], scope_name: str) -> Span:
             Event(event.name, event.time_unix_nano or None, as_texts(event.attributes))
             for event in span.events
         ),
-        links=tuple(link.trace_id.hex() for link in span.links),
+        links=tuple((link.trace_id.hex(), link.span_id.hex()) for link in span.links),
     )
 
 

@@ -264,3 +264,26 @@ def test_calls_that_share_a_prompt_stay_separate_steps(tmp_path: Path) -> None:
     rows = asked_of(calls_with_rewards([None] * 5), tmp_path, sql)
     assert [row["step"] for row in rows] == list(range(5))
     assert len({row["span_id"] for row in rows}) == 5
+
+
+def carrier(judged: int) -> Request:
+    """Return OpenInference's feedback on the call of a turn, in a trace of its own."""
+    sent = ExportTraceServiceRequest()
+    span = sent.resource_spans.add().scope_spans.add().spans.add(name="evaluation")
+    span.trace_id, span.span_id = b"\xee" * 16, b"\xee" * 8
+    span.start_time_unix_nano = span.end_time_unix_nano = 9_000
+    fields = {"evaluations.0.evaluation.name": "right", "openinference.span.kind": "EVALUATOR"}
+    for key, text in fields.items():
+        span.attributes.add(key=key).value.string_value = text
+    span.attributes.add(key="evaluations.0.evaluation.score").value.double_value = 0.5
+    called = (judged + 1).to_bytes(8, "big")
+    span.links.add(trace_id=bytes([judged + 1]) * 16, span_id=called)
+    return Request("traces", 1, sent.SerializeToString())
+
+
+def test_feedback_with_a_link_judges_the_linked_call(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        for request in (turn(0, "one"), turn(1, "two"), carrier(1)):
+            deliver(store, tmp_path, request)
+        (row,) = store.query("SELECT name, value, rollout_id, span_id FROM rewards").to_pylist()
+    assert row == {"name": "right", "value": 0.5, "rollout_id": "two", "span_id": f"{2:016x}"}

@@ -18,6 +18,7 @@ from otel_lightning.collector.derive.passes import (
     requests_in_spans,
     rewards_and_arms,
     rollouts,
+    vendor_rewards,
 )
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -158,8 +159,10 @@ def _recording(
         stated.add(span, place, plan)
         try:
             # Only these spans can carry a reward or an arm, so all others are not searched.
-            if span.events or plan.has_output or span.name == rewards_and_arms.ANNOTATION:
+            if span.events or span.name == rewards_and_arms.ANNOTATION:
                 _add_rewards_and_arms(found, span.trace_id, rewards_and_arms.of_span(with_logs))
+            for rewards in plan.rewards:
+                _add_rewards_and_arms(found, span.trace_id, rewards(with_logs))
             if (reader := plan.decision.of(with_logs)) is not None:
                 yield place, with_logs, reader
         except Exception as error:  # noqa: BLE001 - one odd span must not cost the others
@@ -233,12 +236,12 @@ class _LogsOf:
 
 
 class _Plan:
-    """Who reads the spans of a shape, and which ids and rewards their attributes may state."""
+    """Who reads the spans of a shape, their rewards, and which ids their attributes may state."""
 
     __slots__ = (
         "conversation",
         "decision",
-        "has_output",
+        "rewards",
         "states_conversation",
         "states_rollout",
         "states_task",
@@ -251,7 +254,7 @@ class _Plan:
         self.states_conversation = not known.isdisjoint(spellings.CONVERSATION)
         self.conversation = first(shape, spellings.CONVERSATION)
         self.states_task = names.TASK_ID in known
-        self.has_output = not known.isdisjoint(rewards_and_arms.AGENTOPS_OUTPUTS)
+        self.rewards = vendor_rewards.readers(shape)
 
 
 class _StatedIds:

@@ -66,8 +66,8 @@ class Span(NamedTuple):
     resource: Attributes
     attributes: Attributes
     events: tuple[Event, ...] = ()
-    links: tuple[str, ...] = ()
-    """The trace ids that the span links to."""
+    links: tuple[tuple[str, str], ...] = ()
+    """The spans that the span links to: (trace id, span id) of each."""
     logs: tuple[Log, ...] = ()
     memory: MessageMemory | None = None
     """The messages of spans that were read before. Equal messages share one copy."""

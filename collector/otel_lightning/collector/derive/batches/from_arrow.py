@@ -143,11 +143,15 @@ def _events(column: pa.ListArray) -> list[tuple[Event, ...]]:
     return _cut(events, column)
 
 
-def _links(column: pa.ListArray) -> list[tuple[str, ...]]:
-    linked = column.flatten().to_pylist()
-    if not linked:
+def _links(column: pa.ListArray) -> list[tuple[tuple[str, str], ...]]:
+    inner = column.flatten()
+    if not len(inner):
         return [()] * len(column)
-    return [tuple(filter(None, some)) for some in _cut(linked, column)]
+    traces, spans = (inner.field(name).to_pylist() for name in ("trace_id", "span_id"))
+    return [
+        tuple((trace_id, span_id) for trace_id, span_id in some if trace_id and span_id)
+        for some in _cut([*zip(traces, spans, strict=True)], column)
+    ]
 
 
 def _cut(values: list[Any], column: pa.ListArray) -> list[tuple[Any, ...]]:

@@ -4,25 +4,23 @@ Both are sent as OpenTelemetry's own events, `gen_ai.evaluation.result` and
 `feature_flag.evaluation`, either as span events or as log records.
 """
 
-import hashlib
-import json
-import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from otel_lightning.collector.derive.attributes import flattened, reading, spellings
-from otel_lightning.collector.derive.attributes.shapes import shape_of
+from otel_lightning.collector.derive.passes import vendor_rewards
+from otel_lightning.collector.derive.passes.vendor_rewards import (
+    UNNAMED,
+    identity,
+    number,
+    score,
+)
 from otel_lightning.collector.derive.rows import Arm, Attributes, Log, Reward, Span
-from otel_lightning.collector.derive.text.json_text import parse
 from otel_lightning.instrumentation import attributes as names
 
 EVENTS = {names.EVALUATION_RESULT, names.FEATURE_FLAG_EVALUATION}
 ANNOTATION = "agentlightning.annotation"
-AGENTOPS_OUTPUTS = ("agentops.task.output", "agentops.entity.output")
-UNNAMED = "primary"
-"""The name given to a reward without one, which is also Agent Lightning's default."""
-_WRITTEN = json.JSONEncoder(default=str).encode
-"""`json.dumps(…, default=str)`, which makes a new encoder each time."""
+ERROR = "error.type"
 
 
 class CarriedEvent(NamedTuple):
@@ -38,15 +36,18 @@ class CarriedEvent(NamedTuple):
 
 
 def of_span(span: Span) -> Iterator[Reward | Arm]:
-    """Yield the rewards and arms of a span: from its events, an annotation or a returned reward."""
+    """Yield the rewards and arms in the events of a span, or of Agent Lightning's annotation.
+
+    Those in other attributes are read by `vendor_rewards.readers`.
+    """
     for event in span.events:
         if event.name in EVENTS:
             place = span.resource, span.trace_id, span.span_id, "span"
             yield from _event_row(CarriedEvent(event.name, event.time_ns, event.attributes, *place))
+        elif event.name == vendor_rewards.LANGWATCH:
+            yield from vendor_rewards.langwatch(span, event)
     if span.name == ANNOTATION:
         yield from _annotated(span)
-    elif not shape_of(span.attributes).known.isdisjoint(AGENTOPS_OUTPUTS):
-        yield from _returned(span)
 
 
 def of_log(log: Log) -> Iterator[Reward | Arm]:
@@ -65,13 +66,17 @@ def _event_row(event: CarriedEvent) -> Iterator[Reward | Arm]:
         yield row
 
 
-def _reward(event: CarriedEvent) -> Reward:
+def _reward(event: CarriedEvent) -> Reward | None:
     value_of = event.attributes.get
+    value = score(event.attributes, names.EVALUATION_SCORE_VALUE)
+    label = value_of(names.EVALUATION_SCORE_LABEL) or None
+    if value is None and label is None and ERROR in event.attributes:
+        return None  # the judge failed, so it is no judgement
     return Reward(
         reward_id=_reward_id(event),
         name=value_of(names.EVALUATION_NAME) or UNNAMED,
-        value=_score(event.attributes, names.EVALUATION_SCORE_VALUE),
-        label=value_of(names.EVALUATION_SCORE_LABEL) or None,
+        value=value,
+        label=label,
         explanation=value_of(names.EVALUATION_EXPLANATION) or None,
         trace_id=event.trace_id or None,
         span_id=event.span_id or None,
@@ -86,9 +91,9 @@ def _reward(event: CarriedEvent) -> Reward:
 def _reward_id(event: CarriedEvent) -> str:
     # Feedback with an id that was sent before replaces the earlier one, whatever it says.
     if own := event.attributes.get(names.FEEDBACK_ID):
-        return _identity(names.FEEDBACK_ID, event.trace_id or None, own)
+        return identity(names.FEEDBACK_ID, event.trace_id or None, own)
     items = sorted(event.attributes.items())
-    return _identity(event.trace_id, event.span_id, event.time_ns, items)
+    return identity(event.trace_id, event.span_id, event.time_ns, items)
 
 
 def _annotated(span: Span) -> Iterator[Reward]:
@@ -104,9 +109,9 @@ def _annotated(span: Span) -> Iterator[Reward]:
     }
     for position, item in enumerate(_dimensions(attributes)):
         yield Reward(
-            reward_id=_identity(span.trace_id, span.span_id, "agentlightning.reward.", position),
+            reward_id=identity(span.trace_id, span.span_id, "agentlightning.reward.", position),
             name=item.get("name") or UNNAMED,
-            value=_score(item, "value"),
+            value=score(item, "value"),
             trace_id=links.get("trace_id") or span.trace_id,
             span_id=links.get("span_id"),
             response_id=links.get(names.RESPONSE_ID),
@@ -122,27 +127,6 @@ def _dimensions(attributes: Attributes) -> list[Attributes]:
     """Return the rewards in the form of Agent Lightning 0.3 or, if there are none, of 0.2."""
     listed: list[Attributes] = flattened.nested(attributes, "agentlightning.reward.")
     return listed or ([{"value": attributes["reward"]}] if "reward" in attributes else [])
-
-
-def _returned(span: Span) -> Iterator[Reward]:
-    """Yield the reward that a function under AgentOps' `@reward` returned."""
-    text = reading.text(span.attributes, *AGENTOPS_OUTPUTS)
-    output = parse(text)
-    if isinstance(output, dict) and output.get("type") == "reward":
-        value = output.get("value")
-        if text and value is None:
-            value = json.loads(text).get("value")  # `parse` reads NaN and infinity as null
-        # `_score` reads the text of an attribute.
-        shown = value if isinstance(value, str) else json.dumps(value)
-        yield Reward(
-            reward_id=_identity(span.trace_id, span.span_id, "agentops"),
-            name=UNNAMED,
-            value=_score({"value": shown}, "value"),
-            trace_id=span.trace_id,
-            rollout_id=reading.text(span.resource, *spellings.ROLLOUT),
-            source="agentops",
-            time_ns=span.end_ns,
-        )
 
 
 def distinct(arms: Iterable[Arm]) -> list[Arm]:
@@ -177,33 +161,6 @@ def _stated_rollout(event: CarriedEvent) -> str | None:
         or reading.conversation_id(event.attributes)
         or reading.text(event.resource, *spellings.ROLLOUT)
     )
-
-
-def number(attributes: Attributes, key: str) -> float | None:
-    """Return the value of an attribute that is a number, or None for any other."""
-    value = parse(attributes.get(key))
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _score(attributes: Attributes, key: str) -> float | None:
-    """Return the number that an attribute holds, NaN and infinity too, or None for any other.
-
-    The learner refuses a reward of NaN by its name. As None it would count as no reward.
-    """
-    value = number(attributes, key)
-    if value is not None:
-        return value
-    try:
-        # A stored double has the text `NaN`; senders also write `nan`, `inf` or `-Infinity`.
-        read = float(attributes.get(key) or "")
-    except ValueError:
-        return None
-    return None if math.isfinite(read) else read
-
-
-def _identity(*carrier: object) -> str:
-    """Return a hash as id, so that a reward delivered twice is recognised as a duplicate."""
-    return hashlib.sha256(_WRITTEN(carrier).encode()).hexdigest()[:32]
 
 
 def in_time(reward: Reward) -> tuple[int, str]:

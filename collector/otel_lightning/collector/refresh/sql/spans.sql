@@ -8,7 +8,7 @@ SELECT trace_id, span_id, parent_span_id, name, kind, epoch_ns(start_time) AS st
     coalesce(resource_json, '{}') AS resource, attributes,
     list_transform(events, lambda e: {'name': e.name, 'time_ns': epoch_ns(e."time"),
         'attributes': e.attributes}) AS events,
-    list_transform(links, lambda l: l.trace_id) AS links
+    list_transform(links, lambda l: {'trace_id': l.trace_id, 'span_id': l.span_id}) AS links
 FROM $table
 WHERE $received
     AND rowid IN (SELECT rowid FROM $table WHERE $received AND $which)
