@@ -68,6 +68,6 @@ def test_it_is_asked_before_the_dialects_that_are_known(checkout: Path) -> None:
             "livekit",
             "monocle",
         ),
-        *("langtrace", "openai_agents", "indexed", "semconv", "haystack", "observed"),
-        "honeyhive",
+        *("langtrace", "openai_agents", "indexed", "semconv", "haystack", "braintrust"),
+        *("observed", "honeyhive"),
     ]

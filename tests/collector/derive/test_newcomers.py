@@ -693,6 +693,62 @@ def test_the_name_of_a_span_that_lost_its_first_attributes_has_the_requested_mod
     assert only_call(span(later, name="chat with m")).request_model is None
 
 
+OPENLIT, ADK = "openlit.instrumentation.anthropic", "gcp.vertex.agent"
+
+
+@pytest.mark.parametrize(
+    ("name", "scope", "model"), [("chat m", OPENLIT, "m"), ("call_llm", ADK, None)]
+)
+def test_a_call_that_failed_before_its_keys_were_set_is_a_failed_call(
+    name: str, scope: str, model: str | None
+) -> None:
+    raised = Event("exception", 7, {"exception.type": "anthropic.BadRequestError"})
+    call = only_call(span({}, name=name, scope=scope, status="ERROR", events=(raised,)))
+    assert (call.operation, call.request_model, call.error_type) == (
+        "chat",
+        model,
+        "BadRequestError",
+    )
+
+
+def test_a_tool_that_failed_before_its_keys_were_set_is_a_failed_execution() -> None:
+    failed = span({}, name="execute_tool sun", scope=ADK, status="ERROR")
+    (tool,) = derive([failed], []).tool_calls
+    assert (tool.name, tool.error_type) == ("sun", "_OTHER")
+
+
+@pytest.mark.parametrize(
+    ("name", "scope", "status"),
+    [
+        ("chat m", "my.service", "ERROR"),
+        ("chat m", OPENLIT, "UNSET"),
+        ("POST", OPENLIT, "ERROR"),
+        ("chat", OPENLIT, "ERROR"),
+    ],
+)
+def test_other_spans_without_keys_are_no_calls(name: str, scope: str, status: str) -> None:
+    assert derive([span({}, name=name, scope=scope, status=status)], []).llm_calls == []
+
+
+def test_the_parameters_of_an_action_of_browser_use_are_its_arguments() -> None:
+    given = {"action": "wait", "params": {"seconds": 1}}
+    said_ = {"lmnr.span.type": "TOOL", "lmnr.span.input": given, "lmnr.span.output": "waited"}
+    (waited,) = derive([span(said_, name="wait")], []).tool_calls
+    (other,) = derive([span(said_, name="act")], []).tool_calls
+    assert (waited.arguments, other.arguments) == ({"seconds": 1}, given)
+
+
+def test_the_cached_tokens_that_openlit_leaves_out_of_anthropics_input_are_added() -> None:
+    counts = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.response.id": "r",
+        "gen_ai.usage.input_tokens": 10,
+        "gen_ai.usage.cache_read.input_tokens": 7,
+    }
+    assert only_call(span(counts, scope=OPENLIT)).input_tokens == 17
+    assert only_call(span(counts, scope="openlit.instrumentation.openai")).input_tokens == 10
+
+
 CALL_ITEM = {
     "type": "function_call",
     "call_id": "c1",

@@ -347,3 +347,124 @@ def test_a_call_without_messages_gets_none_from_the_tools_that_ran_after_it() ->
     (call,) = derived.llm_calls
     assert (call.content, call.input_messages, call.output_messages) == ("absent", None, None)
     assert [tool.arguments for tool in derived.tool_calls] == [{"city": "Rome"}]
+
+
+# Braintrust's SDKs: Go, trace/contrib; Java, instrumentation/InstrumentationSemConv.java.
+
+TOOL = {"type": "function", "function": {"name": "sun", "parameters": {}}}
+CHOICE = {
+    "index": 0,
+    "message": {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "call_1", "type": "function", "function": FUNCTION}],
+    },
+    "finish_reason": "tool_calls",
+}
+SPOKEN = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Is it sunny in Rome?"},
+]
+
+
+def test_a_chat_completion_of_braintrust_in_go_is_read_without_a_type() -> None:
+    metadata = {
+        "provider": "openai",
+        "endpoint": "/v1/chat/completions",
+        "model": "m",
+        "temperature": 0.5,
+        "tools": [TOOL],
+        "id": "chatcmpl-1",
+    }
+    metrics = {"prompt_tokens": 10, "completion_tokens": 3, "tokens": 13, "prompt_cached_tokens": 2}
+    given = {
+        "braintrust.input_json": SPOKEN,
+        "braintrust.output_json": [CHOICE],
+        "braintrust.metadata": metadata,
+        "braintrust.metrics": {**metrics, "completion_reasoning_tokens": 1},
+    }
+    call = only_call(span(given, name="Chat Completion"))
+    assert (call.dialect, call.provider, call.request_model) == ("braintrust", "openai", "m")
+    assert call.input_messages == [SYSTEM, QUESTION]
+    assert call.output_messages is not None
+    assert call.output_messages[0]["parts"] == [ASKED | {"arguments_raw": SPELLED}]
+    assert (call.input_tokens, call.output_tokens) == (10, 3)
+    assert (call.cached_input_tokens, call.reasoning_tokens) == (2, 1)
+    assert (call.response_id, call.finish_reason, call.content) == (
+        "chatcmpl-1",
+        "tool_calls",
+        "full",
+    )
+    assert call.request_params == {"temperature": 0.5}
+    assert [tool["name"] for tool in call.tool_definitions or ()] == ["sun"]
+
+
+def test_a_message_of_anthropic_is_read_as_braintrust_writes_it_in_go_and_in_java() -> None:
+    """Java keeps the whole response, and writes the system prompt last."""
+    content = [{"type": "text", "text": "It shines."}]
+    go = {
+        "braintrust.input_json": SPOKEN,
+        "braintrust.output_json": [{"role": "assistant", "content": content}],
+        "braintrust.metadata": {
+            "provider": "anthropic",
+            "endpoint": "/v1/messages",
+            "model": "m",
+            "stop_reason": "end_turn",
+        },
+    }
+    response = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m-1",
+        "content": content,
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 8, "output_tokens": 3, "cache_read_input_tokens": 2},
+    }
+    java = {
+        "braintrust.span_attributes": {"type": "llm"},
+        "braintrust.input_json": SPOKEN[::-1],
+        "braintrust.output_json": response,
+        "braintrust.metadata": {
+            "provider": "anthropic",
+            "request_path": "v1/messages",
+            "model": "m",
+        },
+        "braintrust.metrics": {"prompt_tokens": 8, "completion_tokens": 3},
+    }
+    for given in (go, java):
+        call = only_call(span(given))
+        assert call.input_messages == [SYSTEM, QUESTION]
+        assert call.output_messages is not None
+        assert call.output_messages[0]["parts"] == [ANSWER]
+        assert (call.finish_reason, call.content) == ("stop", "full")
+    assert (call.response_id, call.response_model, call.input_tokens) == ("msg_1", "m-1", 10)
+
+
+def test_only_the_models_and_tools_of_braintrust_are_rows() -> None:
+    tool = {
+        "braintrust.span_attributes": {"type": "tool"},
+        "braintrust.input_json": SPELLED,
+        "braintrust.output": "It shines.",
+    }
+    task = {
+        "braintrust.span_attributes": {"type": "task", "name": "task"},
+        "braintrust.input_json": {"input": "Rome"},
+        "braintrust.output_json": {"output": "It shines."},
+    }
+    found = derive([span(tool, id="a", name="sun"), span(task, id="b")], [])
+    assert found.llm_calls == []
+    (ran,) = found.tool_calls
+    assert (ran.name, ran.arguments, ran.result) == ("sun", CITY, "It shines.")
+
+
+def test_braintrusts_keys_beside_the_conventions_do_not_decide_who_reads() -> None:
+    given = {
+        "gen_ai.operation.name": "chat",
+        **MODEL,
+        "gen_ai.input.messages": [QUESTION],
+        "gen_ai.output.messages": [said("assistant", "It shines.")],
+        "braintrust.span_attributes": {"type": "llm"},
+        "braintrust.metadata": {"user": "7"},
+    }
+    assert only_call(span(given)).dialect == "semconv"

@@ -100,11 +100,16 @@ def _content(span: Span, key: str | None) -> Any:
 
 
 def _read_tool(span: Span, keys: Keys) -> ToolCall:
+    name = reading.text(span.attributes, "tool.name", "name") or span.name
+    arguments = _content(span, keys.input)
+    match arguments:
+        case {"action": str(named), "params": inner} if named == name:  # Browser Use's
+            arguments = inner
     return span_rows.tool_call(
         span,
-        reading.text(span.attributes, "tool.name", "name") or span.name,
+        name,
         tool_call_id=reading.text(span.attributes, "tool.call.id"),
-        arguments=_content(span, keys.input),
+        arguments=arguments,
         result=_content(span, keys.output),
     )
 

@@ -14,7 +14,7 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields, lower, text
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of, values_of
-from otel_lightning.collector.derive.dialects import semconv_messages, semconv_tools
+from otel_lightning.collector.derive.dialects import failed_early, semconv_messages, semconv_tools
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.dialects.semconv_events import COUNTED, logprobs
 from otel_lightning.collector.derive.dialects.semconv_messages import INPUT, OFFERED, OUTPUT, SENT
@@ -124,7 +124,7 @@ RAW_USAGE = ("gen_ai.usage.raw", "mirascope.response.usage")
 """Attributes with the provider's own usage object."""
 LOSE_ARGUMENTS = {"@traceloop/instrumentation-anthropic", "opentelemetry.instrumentation.bedrock"}
 """The scopes of packages that lose the arguments of tool calls in streams of Anthropic's models."""
-LEAVE_CACHED_OUT = {"@traceloop/instrumentation-anthropic"}
+LEAVE_CACHED_OUT = {"@traceloop/instrumentation-anthropic", "openlit.instrumentation.anthropic"}
 """The scopes of packages that leave Anthropic's cached tokens out of the input tokens, and of the
 total beside them."""
 NOT_CALLS = {
@@ -224,7 +224,8 @@ def _operation(span: Span) -> str | None:
     named = attributes.get("gen_ai.operation.name") or attributes.get("traceloop.span.kind")
     kind = attributes.get("gen_ai.span.kind", "").lower()  # LLM, TOOL, AGENT: Alibaba's
     # In lower case: Agent 365 writes `Chat` and `TextCompletion`.
-    return (named and named.lower()) or (kind if kind in KINDS else None)
+    stated = (named and named.lower()) or (kind if kind in KINDS else None)
+    return stated or failed_early.operation(span, OPERATIONS)
 
 
 def _has_call_evidence(span: Span) -> bool:

@@ -72,7 +72,7 @@ def read(span: Span) -> ToolCall | None:
         name = message.get("name") or name
     tool = span_rows.tool_call(
         span,
-        name=name or span.name,
+        name=name or span.name.removeprefix("execute_tool "),
         tool_call_id=_known(plan.call_id(attributes)) or message.get("tool_call_id"),
         arguments=_arguments(given),
         result=text_blocks.outcome(message.get("content", result)),
