@@ -208,6 +208,18 @@ def test_spans_without_a_model_call_are_an_error_that_names_the_doctor(traces: "
         build(traces)
 
 
+@pytest.mark.parametrize("name", ["task_success", None])
+def test_rewards_of_rollouts_without_a_model_call_are_named_as_that(
+    traces: "Traces", name: str | None
+) -> None:
+    traces.call("a")
+    for rollout in ("b", "c"):
+        traces.reward(rollout, 1.0)
+    told = r"2 rewards are of rollouts without a recorded model call, such as 'b'.* doctor --store"
+    with pytest.raises(DataError, match=told):
+        make_transitions(traces.store(), Settings(reward=name))
+
+
 def test_unknown_reward_name_is_an_error_that_lists_the_known(traces: "Traces") -> None:
     traces.call("a")
     traces.reward("a", 1.0)

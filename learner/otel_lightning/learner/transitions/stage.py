@@ -219,6 +219,8 @@ def _no_reward(store: Store, name: str | None) -> str:
             f"not a number, or a label alone. Send 'gen_ai.evaluation.score.value' as a "
             f"finite number, or turn labels into numbers with a rule.{others}"
         )
+    if alone := _without_calls(store, chosen):
+        return alone
     if known.is_empty():
         if store.count("rollouts") == 0:
             return _no_rollout(store)
@@ -231,6 +233,19 @@ def _no_reward(store: Store, name: str | None) -> str:
     if name is None:
         return f"No reward was received. Choose one that was given later with --reward: {names}."
     return f"No reward is named '{name}'. Known: {names}."
+
+
+def _without_calls(store: Store, chosen: Sql) -> str | None:
+    """Explain that all chosen rewards are of rollouts in which no model call was recorded."""
+    count, first = read(store, __package__, "rewards_without_calls", chosen=chosen).row(0)
+    if not count:
+        return None
+    are = number_of(count, "reward is", "rewards are")
+    return (
+        f"{are} of rollouts without a recorded model call, such as '{first}', so there is nothing "
+        "to learn from. After `lightning-learn run`, give its command with --dev, which says why; "
+        f"else ask: {next_command('lightning-ingest doctor', store)}"
+    )
 
 
 def _no_rollout(store: Store) -> str:
