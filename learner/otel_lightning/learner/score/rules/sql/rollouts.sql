@@ -53,6 +53,14 @@ given AS (
     FROM rewards
     WHERE NOT coalesce(starts_with(source, 'rule:'), FALSE)
     GROUP BY rollout_id
+),
+given_tasks AS (
+    SELECT
+        task_id,
+        if(json_type(input) = 'VARCHAR', input ->> '$', input::VARCHAR) AS input,
+        if(json_type(expected) = 'VARCHAR', expected ->> '$', expected::VARCHAR) AS expected,
+        metadata::VARCHAR AS metadata
+    FROM tasks
 )
 SELECT
     r.rollout_id,
@@ -81,15 +89,13 @@ SELECT
     a.status,
     a.exit_code,
     a.output,
-    if(json_type(k.input) = 'VARCHAR', k.input ->> '$', k.input::VARCHAR) AS input,
-    if(json_type(k.expected) = 'VARCHAR', k.expected ->> '$', k.expected::VARCHAR) AS expected,
-    k.metadata::VARCHAR AS metadata
+    k.input, k.expected, k.metadata
 FROM rollouts r
 JOIN calls c USING (rollout_id)
 LEFT JOIN tools t USING (rollout_id)
 LEFT JOIN given g USING (rollout_id)
 LEFT JOIN attempts a USING (rollout_id)
-LEFT JOIN tasks k ON k.task_id = coalesce(a.task_id, r.task_id)
+LEFT JOIN given_tasks k ON k.task_id = coalesce(a.task_id, r.task_id)
 WHERE $among
 UNION ALL BY NAME
 -- Rollouts of `lightning-learn run` whose agent made no model call.
@@ -113,10 +119,8 @@ SELECT
     a.status,
     a.exit_code,
     a.output,
-    if(json_type(k.input) = 'VARCHAR', k.input ->> '$', k.input::VARCHAR) AS input,
-    if(json_type(k.expected) = 'VARCHAR', k.expected ->> '$', k.expected::VARCHAR) AS expected,
-    k.metadata::VARCHAR AS metadata
+    k.input, k.expected, k.metadata
 FROM attempts a
-LEFT JOIN tasks k USING (task_id)
+LEFT JOIN given_tasks k USING (task_id)
 LEFT JOIN given g USING (rollout_id)
 WHERE $silent AND $among AND rollout_id NOT IN (SELECT rollout_id FROM calls)
