@@ -105,13 +105,13 @@ def _record(kind: Any, data: Any, depth: int, broken: list[str]) -> Message:
         return GetMessageClass(kind)(**_message(kind, data, depth, broken))
     except ValueError as error:
         named = data.get("name") or data.get("eventName") if isinstance(data, dict) else ""
-        broken.append(f"{_shown(named or '')}: {error}")
+        broken.append(f"{shown(named or '')}: {error}")
         return instead_of(RECORDS[kind.full_name], str(named or ""), str(error))
 
 
 def instead_of(kind: type[Message], name: str, reason: str) -> Message:
     """Create the replacement for a record that cannot be stored: no id, and the reason as text."""
-    text = f"{_shown(name)}: {reason}"
+    text = f"{shown(name)}: {reason}"
     if kind is Span:
         return Span(name=text)
     return LogRecord(event_name=REJECTED_RECORD, body=AnyValue(string_value=text))
@@ -155,14 +155,14 @@ def _id(name: str, value: Any) -> bytes:
         return binascii.unhexlify(value)
     except (binascii.Error, TypeError, ValueError) as error:
         raise ValueError(
-            f"{name} must be {2 * ID_BYTES[name]} hex digits, got {_shown(value)}"
+            f"{name} must be {2 * ID_BYTES[name]} hex digits, got {shown(value)}"
         ) from error
 
 
 def _enum(name: str, value: Any) -> int:
     # Not isinstance: True is an int in Python, but no enum in JSON.
     if type(value) is not int:
-        raise ValueError(f"{name} must be a number in OTLP/JSON, got {_shown(value)}")
+        raise ValueError(f"{name} must be a number in OTLP/JSON, got {shown(value)}")
     return value
 
 
@@ -208,10 +208,11 @@ def _bytes(field: FieldDescriptor, value: Any) -> bytes:
 
 
 def _wrong(field: FieldDescriptor, expected: str, value: Any) -> ValueError:
-    return ValueError(f"{field.json_name} must be {expected}, got {_shown(value)}")
+    return ValueError(f"{field.json_name} must be {expected}, got {shown(value)}")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Quote the beginning of an invalid value, for an error message."""
     return f"'{str(value)[:SHOWN]}'"
 
 

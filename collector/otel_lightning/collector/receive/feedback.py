@@ -16,6 +16,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
+from otel_lightning.collector.otlp.json_encoding import shown
 from otel_lightning.instrumentation import attributes as names
 
 SCOPE = "lightning-ingest /v1/feedback"
@@ -30,7 +31,6 @@ ATTRIBUTES = {
     "task_id": names.TASK_ID,
 }
 JUDGED = ("rollout_id", "trace_id", "response_id")
-SHOWN = 40  # characters of an invalid value that an error message repeats
 
 Item = Mapping[str, Any]
 
@@ -103,10 +103,10 @@ def judgement_record(item: Any, now_ns: int) -> LogRecord:
         ValueError: If a field is missing, unknown or invalid; the message says which.
     """
     if not isinstance(item, dict):
-        raise ValueError(f"expected a JSON object, got {_shown(item)}")  # noqa: TRY004
+        raise ValueError(f"expected a JSON object, got {shown(item)}")  # noqa: TRY004
     unknown = item.keys() - READERS.keys()
     if unknown:
-        raise ValueError(f"unknown field {_shown(min(unknown))}. Known: {', '.join(READERS)}.")
+        raise ValueError(f"unknown field {shown(min(unknown))}. Known: {', '.join(READERS)}.")
     said = {name: value for name, value in item.items() if value not in (None, "")}
     given = {name: READERS[name](name, value) for name, value in said.items()}
     _check(given)
@@ -139,7 +139,7 @@ def _check(given: Item) -> None:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{name} must be a string, got {_shown(value)}.")  # noqa: TRY004
+        raise ValueError(f"{name} must be a string, got {shown(value)}.")  # noqa: TRY004
     # JSON can contain half of a surrogate pair, which UTF-8, and so protobuf, cannot.
     if any("\ud800" <= letter <= "\udfff" for letter in value):
         raise ValueError(f"{name} is not valid Unicode.")
@@ -148,20 +148,20 @@ def _text(name: str, value: Any) -> str:
 
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} must be a number, got {_shown(value)}.")  # noqa: TRY004
+        raise ValueError(f"{name} must be a number, got {shown(value)}.")  # noqa: TRY004
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be finite, got {_shown(value)}.")
+        raise ValueError(f"{name} must be finite, got {shown(value)}.")
     return number
 
 
 def _hex(digits: int) -> Callable[[str, Any], bytes]:
     def read(name: str, value: Any) -> bytes:
         if not isinstance(value, str) or not re.fullmatch(rf"[0-9a-fA-F]{{{digits}}}", value):
-            raise ValueError(f"{name} must be {digits} hex digits, got {_shown(value)}.")
+            raise ValueError(f"{name} must be {digits} hex digits, got {shown(value)}.")
         if not int(value, 16):
             raise ValueError(f"{name} must not be all zero.")
         return bytes.fromhex(value)
@@ -179,20 +179,16 @@ def _time(name: str, value: Any) -> int:
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"{name} must be ISO 8601 with a zone, such as 2026-11-20T17:00:00Z, "
-            f"got {_shown(value)}."
+            f"got {shown(value)}."
         ) from error
     if not 0 < nanoseconds < 1 << 63:
-        raise ValueError(f"{name} must lie between the years 1970 and 2262, got {_shown(value)}.")
+        raise ValueError(f"{name} must lie between the years 1970 and 2262, got {shown(value)}.")
     return nanoseconds
 
 
 def _known_id(item: Any) -> str | None:
     known = item.get("id") if isinstance(item, dict) else None
     return known if isinstance(known, str) else None
-
-
-def _shown(value: Any) -> str:
-    return f"'{str(value)[:SHOWN]}'"
 
 
 READERS: dict[str, Callable[[str, Any], Any]] = {

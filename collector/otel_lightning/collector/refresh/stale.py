@@ -33,4 +33,4 @@ def find_stale(store: Store, since_ns: int = 0, waiting: Iterable[str] = ()) -> 
         waiting: Ids of the rollouts that were put off, which only `put_off_ns` tells.
     """
     select = statement(__package__, "find_stale", since=since_ns, waiting=[*waiting] or NONE)
-    return Stale(**store.query(select).to_pylist()[0])
+    return Stale(**store.rows(select)[0])

@@ -206,7 +206,7 @@ class ClosedSet:
             return False
         self._choose(self._frontier)
         waiting = statement(__package__, "waiting_rollouts", waiting=self._waiting)
-        rollouts = self._store.query(waiting).to_pylist()
+        rollouts = self._store.rows(waiting)
         put_off = self._put_off({one["trace_id"]: one["rollout_id"] for one in rollouts})
         if not put_off:
             return False

@@ -53,7 +53,7 @@ def _stale(store: Store, trace_ids: list[str]) -> Mapping[str, int]:
     """Return the number of stored spans of each of some traces that is stale; 0 if unknown."""
     names = ", ".join(map(quote_literal, trace_ids))
     select = f"SELECT id, spans FROM stale WHERE kind = 'trace' AND id IN ({names})"
-    return {row["id"]: row["spans"] or 0 for row in store.query(select).to_pylist()}
+    return {row["id"]: row["spans"] or 0 for row in store.rows(select)}
 
 
 class _Late:

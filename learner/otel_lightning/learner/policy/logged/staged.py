@@ -264,7 +264,7 @@ def _with_several(store: Store, rows: pl.DataFrame, name: str | None) -> pl.Data
     found = summed.select("rollout_id", several="outcome")
     joined = rows.join(found, on="rollout_id", how="left", maintain_order="left")
     several = pl.when(~pl.col("open")).then("several")
-    contradicted = store.query("SELECT rollout_id FROM contradicted").column(0).to_pylist()
+    contradicted = store.column("SELECT rollout_id FROM contradicted")
     return joined.with_columns(
         outcome=pl.coalesce("outcome", several),
         contradicts=pl.col("rollout_id").is_in(contradicted),
