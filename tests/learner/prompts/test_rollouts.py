@@ -30,6 +30,27 @@ def test_store_without_choices_says_how_they_come_into_it(traces: "Traces") -> N
         read_rollouts(store, Window("other"))
 
 
+def test_the_error_of_a_judge_explains_no_failure(traces: "Traces") -> None:
+    for i in range(20):
+        traces.call(f"r{i}")
+        traces.arm(f"r{i}", "careful", 0.5)
+        traces.task(f"r{i}", f"t{i}")
+        traces.reward(f"r{i}", 0.0)
+    with open_store(traces.store()) as store:
+        store.execute("""
+            INSERT INTO scores BY NAME
+            SELECT
+                'r' || i AS rollout_id, rollout_id AS reward_id, 'tone' AS name,
+                'judge:tone@1f2e' AS source, if(i < 10, 'error', 'fail') AS label,
+                if(i < 10, 'The judge gave no score.', 'It is rude.') AS explanation
+            FROM range(20) t(i)
+        """)
+        rows = read_rollouts(store, Window("support-prompt")).rows
+    explained = rows.filter("explained")["rollout_id"].to_list()
+    assert set(explained) == {one for one in rows["rollout_id"] if int(one[1:]) >= 10}
+    assert 0 < len(explained) < rows.height
+
+
 @pytest.mark.parametrize("reward", [0.0, 0.5])
 def test_equal_rewards_rule_no_variant_out(traces: "Traces", reward: float) -> None:
     for i in range(40):
