@@ -185,7 +185,7 @@ def _search(
     if find_spec("gepa") is None:
         raise click.ClickException(
             "--search gepa needs its package. Install it with: pip install "
-            "'otel-lightning[learner,prompts]'"
+            "'otel-lightning[prompts]'"
         )
     from otel_lightning.learner.prompts.search.record import opened_search
     from otel_lightning.learner.prompts.search.runs import Runs
