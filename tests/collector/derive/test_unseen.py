@@ -452,6 +452,42 @@ def test_an_outline_of_mastras_is_completed_if_the_runs_input_is_known(content: 
         ]
 
 
+def test_results_in_words_of_the_tools_own_stand_in_mastras_outlines() -> None:
+    """An agent that is a tool tells the model its text; its execution returned more."""
+    question = {"role": "user", "content": "Is it sunny in Rome?"}
+    names = ("sun", "agent-scout")
+    requested = [{"toolCallId": name, "toolName": name, "args": {"city": "Rome"}} for name in names]
+    told = {"role": "tool", "content": "[tool-result: sun]Rome is seen."}
+    outline = [question, {"role": "assistant", "content": "[tool: sun][tool: agent-scout]"}, told]
+    returned = {"sun": "It shines.", "agent-scout": {"text": "Rome is seen.", "thread": "t"}}
+
+    def step(sent: object, answer: dict[str, object], **more: Any) -> Span:
+        keys = {"mastra.model_step.input": sent, "mastra.model_step.output": answer}
+        return mastra("model_step", keys, parent="run", **more)
+
+    def ran(name: str) -> Span:
+        keys = {
+            "gen_ai.tool.name": name,
+            "gen_ai.tool.call.id": name,
+            "gen_ai.tool.call.arguments": {"city": "Rome"},
+            "gen_ai.tool.call.result": returned[name],
+        }
+        return mastra("tool_call", keys, id=name, parent="s1", at=1 + names.index(name))
+
+    whole = {"mastra.model_generation.input": {"messages": [question]}}
+    spans = [
+        mastra("model_generation", whole, id="run", ends=9),
+        step([question], {"text": "", "toolCalls": requested}, id="s1"),
+        *map(ran, names),
+        step(outline, {"text": "Yes.", "toolCalls": []}, id="s2", at=3),
+    ]
+    derived = derive(spans, [])
+    *_, sun, scout = derived.llm_calls[1].input_messages or []
+    assert sun == answered("sun", "It shines.")
+    assert scout == answered("agent-scout", "Rome is seen.")
+    assert [tool.result for tool in derived.tool_calls] == list(returned.values())
+
+
 def test_a_history_names_the_tool_call_whose_output_lost_its_id() -> None:
     """Langfuse for JavaScript loses the ids of tool calls in streams."""
     question, lost = said("user", "Sun in Rome?"), asked("", "sun", {"city": "Rome"})

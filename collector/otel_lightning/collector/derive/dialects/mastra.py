@@ -43,6 +43,8 @@ CUT = "[MaxDepth]"
 """What Mastra 0 writes for a value that is nested too deeply."""
 OUTLINED = re.compile(r"\[tool(?P<result>-result)?: (?P<name>[^\]]+)\]")
 """What stands in an outline for a tool call or for its result."""
+PIECES = re.compile(r"(?s)\[tool-result: [^\]]+\]|(?:(?!\[tool-result: [^\]]+\]).)+")
+"""Each result of an outline: what stands for it, or a text."""
 
 
 def matches(span: Span) -> bool:
@@ -170,9 +172,11 @@ def _outlined(message: Any) -> Iterator[Message]:
     if not isinstance(text, str) or str(role) not in {"assistant", "tool"}:
         yield from messages.read_message(message)
     elif role == "tool":
-        results = list(OUTLINED.finditer(text))
-        parts = [response_part(None, None) for _ in results] or [response_part(None, text)]
-        yield from ({"role": "tool", "parts": [part]} for part in parts)
+        # The results that the model gets in words of the tool's own, such as those of agents, are
+        # texts between the outlines of the others.
+        pieces = PIECES.findall(text) or [text]
+        results = (None if OUTLINED.fullmatch(one) else one for one in pieces)
+        yield from ({"role": "tool", "parts": [response_part(None, one)]} for one in results)
     else:
         said = OUTLINED.sub("", text)
         parts = [{"type": "text", "content": said}] if said else []

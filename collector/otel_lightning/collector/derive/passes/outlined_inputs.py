@@ -39,10 +39,10 @@ def complete(calls: Collection[LlmCall], nodes: Nodes, tools: Iterable[ToolCall]
     for place, inner in inside.items():
         history = list(unpack(known[place]).input_messages or [])
         for call in sorted(inner, key=order) if history and not _is_outline(known[place]) else ():
-            if _is_cut(call) or (
-                _is_outline(call) and _roles(history) == _roles(call.input_messages or [])
-            ):
-                unpack(call).input_messages = list(history)
+            outline = call.input_messages or []
+            is_outline = _is_outline(call) and _roles(history) == _roles(outline)
+            if is_outline or _is_cut(call):
+                unpack(call).input_messages = list(map(_seen, history, outline or history))
                 span_rows.completed(call)
                 completed.append(call)
             history += _answer(call, results)
@@ -81,6 +81,17 @@ def _id_of(tool: ToolCall, asker: LlmCall) -> str | None:
     same = (tool.name, tool.arguments)
     ids = (part["id"] for part in requests if (part["name"], part.get("arguments")) == same)
     return next(ids, None)
+
+
+def _seen(whole: Message, outline: Message) -> Message:
+    """Return a message of the history; a tool's result as the outline has it, if it has one.
+
+    A tool may tell the model less than it returned.
+    """
+    results = [part["response"] for part in outline["parts"] if "response" in part]
+    if whole["role"] != "tool" or not results:
+        return whole
+    return {"role": "tool", "parts": [{**whole["parts"][0], "response": results[0]}]}
 
 
 def _roles(history: Iterable[Message]) -> list[str]:
