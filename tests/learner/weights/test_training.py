@@ -379,9 +379,11 @@ def test_agents_that_finished_are_reported_if_a_later_one_fails(
         "UPDATE transition_rows SET advantage = 1 "
         "WHERE span_id IN (SELECT span_id FROM llm_calls WHERE agent_name = 'writer')"
     )
+    traces.ask("UPDATE llm_calls SET agent_name = NULL WHERE rollout_id = '000-0'")
     options = [*FAST, "--steps", "1", "--each-agent"]
     result = fine_tune(traces, behavior_model, tmp_path / "learned", *options)
     assert result.exit_code == 1
+    assert "1 transition names no agent, so no model learns from them." in result.stderr
     assert "have the advantage 1: nothing tells good from bad" in result.stderr
     assert (tmp_path / "learned" / "planner").is_dir()
     (header, rows, *_) = result.stdout.splitlines()

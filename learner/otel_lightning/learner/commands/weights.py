@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from otel_lightning.collector.terminal.command_line import example
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.common import (
     FILE,
     REFUSED,
@@ -235,7 +236,10 @@ def weights(store: str, algorithm: str, output: Path, **options: Any) -> None:
         from otel_lightning.learner.weights.learn import agents, learn_weights
 
         training = _training(options)
-        names = agents(store) if each else [agent]
+        names, unnamed = agents(store) if each else ([agent], 0)
+        if unnamed and is_main():
+            count = number_of(unnamed, "transition names", "transitions name")
+            click.echo(f"Warning: {count} no agent, so no model learns from them.", err=True)
         folders = {name: _folder(output, name, each=each) for name in names}
         for name, ours in (_of_each(training, folders) if each else {agent: training}).items():
             learned = learn_weights(store, algorithm, ours, folders[name], name)

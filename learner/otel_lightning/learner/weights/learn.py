@@ -85,8 +85,11 @@ def learn_weights(  # noqa: PLR0913 - what, with what, where to, and as which ru
         return _learn_weights(store, algorithm, training, output, run)
 
 
-def agents(store: StoreLike) -> list[str]:
+def agents(store: StoreLike) -> tuple[list[str], int]:
     """Name the agents whose calls are in the transitions of a store.
+
+    Returns:
+        The names, and the number of transitions that name no agent.
 
     Raises:
         DataError: If no transition names its agent.
@@ -99,7 +102,7 @@ def agents(store: StoreLike) -> list[str]:
             f"None of the {len(rows)} transitions names its agent, so --each-agent has nothing to "
             "separate. Leave it out to train one model."
         )
-    return names
+    return names, rows["agent"].null_count()
 
 
 def _learn_weights(

@@ -163,8 +163,9 @@ def read_choices(
     # The reward of an open rollout may still come.
     joined, still_open = _parted(staged, pl.col("outcome").is_null() & pl.col("open"))
     if joined["outcome"].null_count() == joined.height:
+        named = f" named '{window.reward}'" if window.reward else ""
         raise DataError(
-            f"No rollout with a choice for flag '{window.key}' has a reward. Send "
+            f"No rollout with a choice for flag '{window.key}' has a reward{named}. Send "
             "'gen_ai.evaluation.result' events for these rollouts, then run this again; or reward "
             "what is stored by a rule: --reward FILE.py:FUNCTION"
         )

@@ -210,8 +210,9 @@ def _no_choices(store: Store, window: Window) -> DataError:
 
 def _no_rewards(window: Window, rewarded: int) -> DataError:
     if not rewarded:
+        named = f" named '{window.reward}'" if window.reward else ""
         return DataError(
-            f"No rollout with a choice for flag '{window.key}' has a reward. Send "
+            f"No rollout with a choice for flag '{window.key}' has a reward{named}. Send "
             "'gen_ai.evaluation.result' events for them, or give a rule with --reward."
         )
     return DataError(
