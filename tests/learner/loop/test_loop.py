@@ -242,6 +242,21 @@ def test_loop_serves_a_better_prompt_and_ends_with_the_same_tables_however_often
     assert live_text(tmp_path / "killed", "killed") == live_text(tmp_path / "whole", "whole")
 
 
+def test_settings_can_be_mended_until_the_agent_has_run(served: Path, tmp_path: Path) -> None:
+    (tmp_path / "grade.py").write_text("def right(rollouts):\n    return rollouts['seconds']\n")
+    file = write_loop(tmp_path, "mended", "http://127.0.0.1:9", "[learn]\nrounds = 1\n", tasks=24)
+    text = file.read_text()
+    file.write_text(text.replace('reward = "success"', f'grade = "{tmp_path}/grade.py:wrong"'))
+    first = run(file, served)
+    assert (first.exit_code, "has no function 'wrong'" in first.stderr) == (1, True)
+    file.write_text(text)
+    second = run(file, served)
+    assert "changed after it began" not in second.stderr
+    assert "Round 1, run: done" in second.stdout
+    file.write_text(text.replace('reward = "success"', 'reward = "other"'))
+    assert "The settings of loop 'mended' changed after it began" in run(file, served).stderr
+
+
 def test_loop_without_gain_stops_and_exits_with_3(served: Path, tmp_path: Path) -> None:
     text = "[learn]\nrounds = 9\n[stop]\nno_gain_rounds = 1\n[split]\nfinal = 0.3\n"
     with prompt_server(lambda _, number: proposal(f"Be kind, way {number}.")) as model:

@@ -33,6 +33,7 @@ from otel_lightning.learner.policy.serving import joint
 from otel_lightning.learner.policy.serving.flag_file import read_flag_file
 from otel_lightning.learner.prompts.serving.share import check_flag
 from otel_lightning.learner.rollout_runner import read_tasks
+from otel_lightning.learner.rollout_runner.plan import runs_folder
 from otel_lightning.learner.rollout_runner.tasks import told_copies
 
 HOOK_SECONDS = 600.0
@@ -94,6 +95,9 @@ def _prepared(config: Config, store: Path, folder: Path) -> Loop:
     loop = Loop(config, store, state, divide(tasks, config.split), folder, server)
     prints = "\0".join(sorted(task.whole_fingerprint for task in tasks))
     begun = {"settings": config.identity, "tasks": sha256(prints.encode()).hexdigest()[:16]}
+    if not _has_run(loop):
+        # Nothing was measured with the former settings, such as a grader whose name was misspelt.
+        state.ended.pop((0, "start"), None)
     # Round 0 keeps what the loop began with; every later start compares itself with it.
     _, first = state.once(0, "start", lambda: (DONE, begun | {"arm": loop.live} | _first(loop)))
     for name, what in (("settings", "The settings"), ("tasks", "The tasks")):
@@ -104,6 +108,13 @@ def _prepared(config: Config, store: Path, folder: Path) -> Loop:
                 "hooks, jobs, timeout, retries and the reward_range may change."
             )
     return loop
+
+
+def _has_run(loop: Loop) -> bool:
+    """Tell whether a stage has ended, or a run of the agent has begun."""
+    runs = runs_folder(loop.store)
+    begun = (one.name.startswith(f"{loop.config.name}.") for one in runs.glob("*"))
+    return any(number > 0 for number, _ in loop.state.ended) or any(begun)
 
 
 def _first(loop: Loop) -> Details:
