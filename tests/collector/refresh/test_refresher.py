@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 from support.deliveries import DAY_NS, SENT, WITH_REWARD, expected, tables
 from support.requests_by_hand import trace_request
@@ -28,6 +29,8 @@ from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.refresh import refresher as refreshing
 from otel_lightning.collector.refresh import write_rows
 from otel_lightning.collector.refresh.backoff import Backoff
+from otel_lightning.collector.refresh.closed_set import closed_set
+from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.refresh.workers import message_kinds, worker_process, worker_watch
@@ -35,7 +38,7 @@ from otel_lightning.collector.refresh.workers import worker as working
 from otel_lightning.collector.refresh.workers.quarantine import MOST_DEATHS
 from otel_lightning.collector.refresh.workers.worker import WorkerDiedError, WorkerError
 from otel_lightning.collector.spool.spool import Spool
-from otel_lightning.collector.store import Store, StoreError, open_store
+from otel_lightning.collector.store import OutOfMemoryError, Store, StoreError, open_store
 
 FEW = 8
 """Spans a batch, so that the recordings make many batches, most of which have to grow."""
@@ -119,6 +122,32 @@ def test_a_batch_that_cannot_be_read_leaves_no_worker_behind(tmp_path: Path) -> 
         derive_all(refresher)
         assert not len(store.query("FROM stale"))
     assert not any(worker.exists() for worker in workers)
+
+
+def test_spans_that_do_not_fit_memory_are_derived_here_with_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_large(*_arguments: object) -> Iterator[pa.RecordBatch]:
+        raise OutOfMemoryError("no room")
+        yield
+
+    with opened(tmp_path) as (store, refresher):
+        load(store, SENT, dead_letters=tmp_path)
+        monkeypatch.setattr(closed_set, "_read_apart", too_large)
+        derive_all(refresher)
+        assert not len(store.query("FROM stale"))
+
+
+def test_spans_are_read_while_another_connection_writes(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        load(store, SENT, dead_letters=tmp_path)
+        with store.transaction():
+            size_new(store, [""])
+            closed = ClosedSet(store, FEW, ())
+            closed.logs()
+            with ThreadPoolExecutor(1) as threads:
+                apart = threads.submit(list, closed.spans_apart()).result(LIMIT_S)
+            assert pa.Table.from_batches(apart).equals(pa.Table.from_batches(closed.spans()))
 
 
 def test_rows_whose_worker_dies_between_two_commits_are_there_once(
@@ -262,6 +291,7 @@ def test_a_trace_that_kills_each_worker_is_told_and_holds_up_no_others(tmp_path:
                 )
         # Not even in this process, which the system might kill as well.
         assert store.column("SELECT id FROM stale") == [killing]
+        refresher.give_up()  # the end of the last worker that was killed may not be known yet
         refresher.quarantine.retry_at = 0.0
         derive_all(refresher)
         assert not refresher.quarantine.holds_traces
@@ -393,6 +423,29 @@ def test_a_batch_that_breaks_a_worker_is_derived_without_it(tmp_path: Path) -> N
         )  # instead of what the batch is asked for next
         derive_all(refresher)
         assert not len(store.query("FROM stale"))
+
+
+def test_workers_are_started_and_get_equal_parts_before_a_store_is_derived(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store, closing(Refresher(store, 2)) as refresher:
+        load(store, WITH_REWARD, dead_letters=tmp_path)
+        spans = store.count("spans")
+        at_once = refresher.prepare(25_000)
+        assert spans <= 2 * at_once < 3 * spans
+        assert len(refresher.pool.idle) == 2
+        refresher.step(at_once, paced=False)
+        assert len(refresher._flights) == 2
+        derive_all(refresher)
+        assert tables(store) == expected()
+
+
+def test_no_worker_is_started_for_a_store_with_little_to_derive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refreshing, "LEAST_SPANS", 1_000)
+    with open_store(tmp_path / "t.duckdb") as store, closing(Refresher(store, 2)) as refresher:
+        load(store, SENT, dead_letters=tmp_path)
+        assert refresher.prepare(25_000) == 25_000
+        assert not refresher.pool.idle
 
 
 def test_few_spans_are_derived_without_a_worker(

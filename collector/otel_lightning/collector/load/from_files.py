@@ -149,6 +149,7 @@ def derive_all(
     store.execute("SET threads = 1")  # a second thread would only spin while Python works
     refresher = Refresher(store, workers)
     try:
+        spans_at_once = refresher.prepare(spans_at_once)
         while refresher.step(spans_at_once, paced=False).is_busy or refresher.wait():
             pass
     finally:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from otel_lightning.collector.derive.batches.batch import Batch
 from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
 from otel_lightning.collector.derive.batches.portions import Portioning
+from otel_lightning.collector.derive.batches.tied_keys import TiedKeys
 from otel_lightning.collector.derive.batches.to_arrow import TABLES
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set import late_spans, sorted_copy
@@ -149,7 +150,7 @@ class _Refresh:
     def _read_all(self, batch: Batch, closed: ClosedSet) -> bool:
         """Read the traces of a closed set; return False once some of them have to wait."""
         while not closed.is_complete():
-            closed.follow(self._read_frontier(batch, closed))
+            closed.follow(TiedKeys.of(self._read_frontier(batch, closed)))
             if closed.has_to_wait():
                 return False
         return True

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from otel_lightning.collector.derive.batches.tied_keys import TiedKeys
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.logs_without_trace import refresh_logs_without_trace
@@ -169,6 +170,32 @@ class Refresher:
         """Start all workers and wait until they are ready."""
         self.pool.start_all()
 
+    def prepare(self, spans_at_once: int) -> int:
+        """Start workers for what is stale now, as many as have enough to do, and wait for them.
+
+        Otherwise this process would derive until the first one has started, and start one after the
+        other.
+
+        Args:
+            spans_at_once: Most spans to derive in one batch.
+
+        Returns:
+            How many spans to derive in one batch, so that each worker gets one.
+        """
+        with self._store.transaction():
+            size_new(self._store)
+        waiting = self._count_waiting()
+        if not self.pool.most or waiting < START_TIMES * LEAST_SPANS:
+            return spans_at_once
+        count = min(self.pool.most, waiting // LEAST_SPANS)
+        self.pool.start_some(count)
+        return min(spans_at_once, -(-waiting // count))
+
+    def await_sent(self) -> None:
+        """Wait until no other thread reads spans for a worker."""
+        for flight in self._flights:
+            flight.worker.await_sent()
+
     def give_up(self) -> None:
         """Give up all batches in flight; their traces stay stale."""
         for flight in self._flights:
@@ -194,8 +221,7 @@ class Refresher:
         """
         if not self.pool.most:
             return False
-        query = statement(__package__, "count_stale", each=SPANS_A_TRACE)
-        waiting = int(self._store.query(query)["n"][0].as_py())
+        waiting = self._count_waiting()
         is_for_workers = bool(self._awaited) or (self.quarantine.has_deaths and self.pool.may_start)
         if waiting < LEAST_SPANS and not is_for_workers:
             if time.monotonic() - self._used_at > IDLE_SECONDS:
@@ -207,6 +233,11 @@ class Refresher:
         if is_needed and not self.pool.idle and not self.pool.starting:
             self.pool.try_to_start_one()
         return bool(self.pool.idle or self._awaited)
+
+    def _count_waiting(self) -> int:
+        """Return about how many spans the stale traces have."""
+        query = statement(__package__, "count_stale", each=SPANS_A_TRACE)
+        return int(self._store.query(query)["n"][0].as_py())
 
     @property
     def _awaited(self) -> list[Worker]:
@@ -243,7 +274,7 @@ class Refresher:
         self._flights.remove(flight)
         self.pool.end(flight.worker)
 
-    def _follow(self, flight: _Flight, keys: pa.Table) -> None:
+    def _follow(self, flight: _Flight, keys: TiedKeys) -> None:
         if flight.is_given_up:
             # The worker itself is fine: its answer has been read, so it is free for another batch.
             self._put_back(flight)
@@ -297,7 +328,11 @@ class Refresher:
             closed.mark_read()
             flight.traces.update(closed.frontier())
             logs = closed.logs()
-            flight.worker.read(closed.spans(), logs)
+            if closed.has_copy:
+                flight.worker.read(closed.spans(), logs)
+                flight.worker.await_sent()
+            else:
+                flight.worker.read(closed.spans_apart(), logs)
         closed.suspend()
 
     def _replace_rows(self, flight: _Flight, backoff: Backoff) -> int:

@@ -10,7 +10,7 @@ from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
 from otel_lightning.collector.derive.batches.to_arrow import PER_TRACE
 from otel_lightning.collector.refresh.closed_set import late_spans
 from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet
-from otel_lightning.collector.refresh.rollouts import rollout_rows
+from otel_lightning.collector.refresh.rollouts import rollout_rows, totals
 from otel_lightning.collector.refresh.rollouts.rollout_rows import NewRows
 from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.refresh.time_ranges.recent_traces import note_earliest, recent_traces
@@ -104,7 +104,8 @@ class Writing:
             if table == "rollout_tasks":
                 rollouts = literal(some["rollout_id"].to_pylist())
                 store.execute(f"DELETE FROM rollout_tasks WHERE rollout_id IN {rollouts}")
-            store.insert(table, some)
+            if table != totals.TABLE:
+                store.insert(table, some)
             self.new.add(table, some)
             note_earliest(table, some, self.new.earliest)
             size += some.nbytes

@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from otel_lightning.collector.derive.batches.tied_keys import TiedKeys, hashed
 from otel_lightning.collector.refresh.closed_set.closed_set import CROWD, ClosedSet, size_new
-from otel_lightning.collector.refresh.closed_set.tied_keys import TiedKeys, hashed
 from otel_lightning.collector.store import Store, open_store
 
 TEXTS = ["", "history:a", "conversation:ü", "x" * 1_000]
@@ -64,9 +64,8 @@ def test_a_key_leads_to_its_traces_unless_a_crowd_shares_it(
         size_new(store)
         closed = ClosedSet(store, 10, ())
         closed.logs()
-        closed.follow(
-            tied(("new", "history:a", "history:a"), ("new", "conversation:a", "conversation:a"))
-        )
+        keys = tied(("new", "history:a", "history:a"), ("new", "conversation:a", "conversation:a"))
+        closed.follow(TiedKeys.of(keys))
         assert len(closed.frontier()) == led_to
         written = store.query("SELECT count(*) FROM trace_keys WHERE trace_id = 'new'")
         assert written.column(0).to_pylist() == [2]
@@ -83,6 +82,6 @@ def test_the_former_keys_of_a_trace_do_not_count_for_a_crowd(tmp_path: Path) -> 
         size_new(store)
         closed = ClosedSet(store, 10, ())
         closed.logs()
-        closed.follow(tied(("new", "history:a", "history:a")))
+        closed.follow(TiedKeys.of(tied(("new", "history:a", "history:a"))))
         assert len(closed.frontier()) == CROWD - 1
         assert closed.settled() == closed.frontier()

@@ -9,6 +9,8 @@ import pytest
 from support.examples import first_quick
 from support.first_views import differences
 
+from otel_lightning.collector.process.child import packed, unpacked
+from otel_lightning.collector.refresh.rollouts import totals
 from otel_lightning.collector.refresh.rollouts.rollout_rows import recompute
 from otel_lightning.collector.store import open_store
 
@@ -53,6 +55,24 @@ def rows_of(chance: random.Random) -> dict[str, list[dict[str, Any]]]:
         for task in chance.sample("xyz", chance.choice([0, 0, 2])):
             rows["rollout_tasks"].append({"rollout_id": rollout, "task_id": task})
     return rows
+
+
+@pytest.mark.parametrize("seed", first_quick(range(8)))
+def test_totals_are_the_same_in_another_process(seed: int) -> None:
+    rows = rows_of(random.Random(seed))  # noqa: S311
+    parts = {
+        table: [
+            pa.table({n: pa.array([row.get(n) for row in rows[table]], TYPES.get(n)) for n in read})
+        ]
+        for table, read in totals.TOTALED_COLUMNS.items()
+    }
+    made = totals.totals_of(parts)
+    assert len(made) == len(ROLLOUTS)
+    assert totals.of_table(unpacked(packed(totals.as_table(made)))) == made
+
+
+def test_no_totals_are_a_table_too() -> None:
+    assert totals.of_table(totals.as_table([])) == []
 
 
 @pytest.mark.parametrize("seed", first_quick(range(8)))

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.refresh.workers import message_kinds
 from otel_lightning.collector.refresh.workers import worker as working
 from otel_lightning.collector.refresh.workers.worker import Worker, WorkerDiedError
-from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store import OutOfMemoryError, open_store
 
 
 @pytest.mark.parametrize("question", ["read", "ask_rows"])
@@ -76,3 +77,51 @@ def test_an_answer_that_cannot_be_read_counts_as_a_death(
         worker._next()
     assert "too large" in caplog.text
     assert worker.is_ready
+
+
+def test_the_owner_need_not_wait_until_spans_are_read_and_sent(worker: Worker) -> None:
+    may_read = threading.Event()
+
+    def none() -> Iterator[pa.RecordBatch]:
+        assert may_read.wait(LIMIT_S)
+        yield from ()
+
+    worker.read(none(), pa.table({}))
+    assert not worker.is_ready
+    waits = threading.Thread(target=worker.await_sent)
+    waits.start()
+    assert waits.is_alive()
+    may_read.set()
+    waits.join(LIMIT_S)
+    assert not waits.is_alive()
+    eventually(lambda: worker.is_ready)
+
+
+def test_an_error_while_spans_are_read_is_raised_where_the_keys_are_asked_for(
+    worker: Worker,
+) -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        raise OutOfMemoryError("no room")
+        yield
+
+    worker.read(broken(), pa.table({}))
+    worker.await_sent()
+    assert worker.is_ready
+    with pytest.raises(OutOfMemoryError, match="no room"):
+        worker.keys()
+
+
+def test_ending_a_worker_ends_the_reading_of_its_spans(worker: Worker) -> None:
+    batch = pa.record_batch({"name": ["x" * 100_000]})
+    closed = threading.Event()
+
+    def endless() -> Iterator[pa.RecordBatch]:
+        try:
+            while True:
+                yield batch
+        finally:
+            closed.set()
+
+    worker.read(endless(), pa.table({}))
+    worker.end()
+    assert closed.wait(LIMIT_S)

@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from otel_lightning.collector.derive.batches.tied_keys import Keys, TiedKeys
 from otel_lightning.collector.refresh.closed_set import sorted_copy
-from otel_lightning.collector.refresh.closed_set.tied_keys import TiedKeys
 from otel_lightning.collector.refresh.stale import NONE
 from otel_lightning.collector.refresh.stored_records import read_logs, stream_spans
-from otel_lightning.collector.refresh.time_ranges.key_ranges import Keys
 from otel_lightning.collector.refresh.time_ranges.recent_traces import (
     EVERYWHERE,
     MOST_TRACES,
@@ -129,6 +128,11 @@ class ClosedSet:
         self._choose([one for one in self._frontier if one not in left_out])
         return read_logs(self._store, Sql(LOGS_OF_CHOSEN.format(self._received)))
 
+    @property
+    def has_copy(self) -> bool:
+        """Whether `spans` reads a sorted copy, which only this connection sees."""
+        return self._table != "spans"
+
     def spans(self) -> Iterator[pa.RecordBatch]:
         """Yield the spans of the traces whose log records `logs` returned last.
 
@@ -139,15 +143,21 @@ class ClosedSet:
         received = self._received if table == "spans" else EVERYWHERE
         return stream_spans(self._store, OF_CHOSEN, received, table)
 
-    def follow(self, tied: pa.Table) -> None:
+    def spans_apart(self) -> Iterator[pa.RecordBatch]:
+        """Yield what `spans` does, by a connection of its own, so perhaps in another thread.
+
+        Do not call it if `has_copy`.
+        """
+        return _read_apart(self._store.cursor(), self._chosen, self._received)
+
+    def follow(self, keys: TiedKeys) -> None:
         """Write the keys of the stale traces, and go on to the traces that share one of them.
 
         Args:
-            tied: The keys of the traces that were just read: `trace_id`, `key`, `seeks`.
+            keys: The keys of the traces that were just read.
         """
-        keys = TiedKeys.of(tied)
         # Before the new keys are written: a key that only these traces have leads nowhere.
-        self._sought, self._met = keys.sought_by(), self._search(np.unique(keys.sought))
+        self._sought, self._met = keys.sought_by(), self._search(keys.sought())
         written = self._write_keys(keys)
         self._frontier = self._led_to(keys, written) if len(self._met) else []
         self._stale = set()
@@ -278,8 +288,7 @@ class ClosedSet:
     def _choose(self, trace_ids: list[str]) -> None:
         """Let `chosen` hold these traces."""
         if trace_ids != self._chosen:
-            self._store.execute("CREATE OR REPLACE TEMP TABLE chosen (trace_id VARCHAR)")
-            self._store.insert("chosen", pa.table({"trace_id": pa.array(trace_ids, pa.string())}))
+            _choose(self._store, trace_ids)
             self._chosen = list(trace_ids)
 
     def _do(self, name: str, **values: Value) -> None:
@@ -289,3 +298,16 @@ class ClosedSet:
 def _pairs(rows: pa.Table) -> Iterator[tuple[str, int]]:
     """Yield the trace id and the key of each row of `KEYS`."""
     return zip(rows["trace_id"].to_pylist(), rows["key"].to_pylist(), strict=True)
+
+
+def _choose(store: Store, trace_ids: Sequence[str]) -> None:
+    """Let the table `chosen` of a connection hold these traces."""
+    store.execute("CREATE OR REPLACE TEMP TABLE chosen (trace_id VARCHAR)")
+    store.insert("chosen", pa.table({"trace_id": pa.array(trace_ids, pa.string())}))
+
+
+def _read_apart(store: Store, trace_ids: list[str], received: Sql) -> Iterator[pa.RecordBatch]:
+    """Yield the spans of traces that meet a condition, and close the connection."""
+    with store:
+        _choose(store, trace_ids)
+        yield from stream_spans(store, OF_CHOSEN, received)

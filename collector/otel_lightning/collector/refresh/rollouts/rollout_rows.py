@@ -12,31 +12,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from otel_lightning.collector.refresh.rollouts import totals
 from otel_lightning.collector.refresh.rollouts.labels import (
     NO_LABELS,
     Labels,
     look_up_labels,
     stored_kinds,
 )
-from otel_lightning.collector.refresh.rollouts.totals import (
-    Agents,
-    Calls,
-    Tools,
-    Totals,
-    totals,
-)
+from otel_lightning.collector.refresh.rollouts.totals import Calls, Totals
 from otel_lightning.collector.refresh.time_ranges.recent_traces import EarliestTimes, note_earliest
 from otel_lightning.collector.store import Store, statement
 
 TABLE = "rollout_rows"
-TOTALED_COLUMNS = {
-    "llm_calls": Calls._fields,
-    "tool_calls": Tools._fields,
-    "agent_runs": Agents._fields,
-}
-"""The columns of derived tables that are added up."""
 READ_COLUMNS = {
-    **TOTALED_COLUMNS,
+    **totals.TOTALED_COLUMNS,
     "llm_calls": (*Calls._fields, "response_id"),
     "reward_events": ("rollout_id", "reward_id", "response_id"),
     "arms": ("rollout_id",),
@@ -63,11 +52,17 @@ class NewRows:
     def __init__(self) -> None:
         """Begin without rows."""
         self._parts: dict[str, list[pa.Table]] = defaultdict(list)
+        self._totals: list[Totals] | None = None
         self.earliest: EarliestTimes = {}
         """The earliest times of the new rows, for `RecentTraces`."""
 
     def add(self, table: str, rows: pa.Table) -> None:
-        """Keep the columns that are needed of some rows of a derived table."""
+        """Keep the columns that are needed of some rows of a derived table.
+
+        A worker has computed the totals of all its rows already, in the table `totals.TABLE`.
+        """
+        if table == totals.TABLE:
+            self._totals = totals.of_table(rows)
         if table in READ_COLUMNS:
             self._parts[table].append(rows.select(READ_COLUMNS[table]))
         if table == "llm_calls":
@@ -88,8 +83,9 @@ class NewRows:
             kinds.add("placed")
         labels = look_up_labels(store, touched, kinds)
         # Only rollouts with new calls get a new row. The others keep theirs, with new labels.
-        made = _insert(store, {table: self._parts[table] for table in TOTALED_COLUMNS}, labels)
-        if others := touched - made:
+        made = totals.totals_of(self._parts) if self._totals is None else self._totals
+        _insert(store, made, labels)
+        if others := touched - {one.rollout_id for one in made}:
             _update(store, {one: labels.get(one, NO_LABELS) for one in others})
 
     def _to_place(self, store: Store, kinds: Collection[str]) -> set[str]:
@@ -110,7 +106,7 @@ class NewRows:
         """Return the values of a column of texts, without None."""
         values: set[str] = set()
         for some in self._parts[table]:
-            values.update(some[column].drop_null().to_pylist())
+            values.update(some[column].drop_null().unique().to_pylist())
         return values
 
 
@@ -128,9 +124,10 @@ def recompute(store: Store, rollouts: str) -> None:
         some = pa.table({"rollout_id": ids.slice(first, ROLLOUTS_AT_ONCE)})
         rows = {
             table: [store.pick(some, _of_rollouts(table, columns))]
-            for table, columns in TOTALED_COLUMNS.items()
+            for table, columns in totals.TOTALED_COLUMNS.items()
         }
-        _insert(store, rows, look_up_labels(store, some["rollout_id"].to_pylist(), kinds))
+        labels = look_up_labels(store, some["rollout_id"].to_pylist(), kinds)
+        _insert(store, totals.totals_of(rows), labels)
 
 
 def _of_rollouts(table: str, columns: Sequence[str]) -> str:
@@ -153,26 +150,19 @@ def _place(store: Store, rewards: Collection[str]) -> set[str]:
     return set(placed)
 
 
-def _insert(
-    store: Store, rows: Mapping[str, Sequence[pa.Table]], labels: Mapping[str, Labels]
-) -> set[str]:
-    """Insert the rows of rollouts and return their ids.
+def _insert(store: Store, made: Sequence[Totals], labels: Mapping[str, Labels]) -> None:
+    """Insert the rows of rollouts.
 
     Args:
         store: A direct store.
-        rows: The rows of each of `TOTALED_COLUMNS`.
-        labels: The labels of these rollouts; those without any may be missing.
+        made: The totals of these rollouts.
+        labels: Their labels; those without any may be missing.
     """
-    calls, tools, agents = (
-        _columns(rows[table], named) for table, named in TOTALED_COLUMNS.items()
-    )
-    made = totals(Calls(*calls), Tools(*tools), Agents(*agents))
     if made:
         joined = [
             _row(one, labels.get(one.rollout_id, NO_LABELS)) for one in sorted(made, key=_start)
         ]
         store.insert(TABLE, _table(joined, INSERTED_COLUMNS))
-    return {one.rollout_id for one in made}
 
 
 def _row(computed: Totals, labels: Labels) -> tuple[Any, ...]:
@@ -189,21 +179,6 @@ def _update(store: Store, labels: Mapping[str, Labels]) -> None:
     """Bring task, arms and rewards up to date where the calls of a rollout stayed as they were."""
     rows = _table([(one, *known) for one, known in labels.items()], ("rollout_id", *Labels._fields))
     store.pick(rows, statement(__package__, "update_rollouts"))
-
-
-def _columns(parts: Sequence[pa.Table], named: Sequence[str]) -> list[list[Any]]:
-    """Return columns of rows as lists, times as Unix nanoseconds."""
-    if not parts:
-        return [[] for _ in named]
-    rows = pa.concat_tables(parts)
-    return [_list(rows[name]) for name in named]
-
-
-def _list(column: pa.ChunkedArray) -> list[Any]:
-    # Arrow makes an object of pandas of a time in nanoseconds.
-    is_time = pa.types.is_timestamp(column.type)
-    values: list[Any] = (column.cast(pa.int64()) if is_time else column).to_pylist()
-    return values
 
 
 def _table(rows: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pa.Table:

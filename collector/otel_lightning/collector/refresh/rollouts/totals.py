@@ -1,8 +1,10 @@
 """The part of a row of `rollout_rows` that comes from calls, tools and agents."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 CUT_SHORT = {"length", "content_filter", "error"}
 """Finish reasons of a last call that tell that the rollout was truncated."""
@@ -62,6 +64,44 @@ class Totals(NamedTuple):
     finish_reason: str | None
     ended: str
     """The outcome as the calls and agents alone tell it."""
+
+
+TOTALED_COLUMNS = {
+    "llm_calls": Calls._fields,
+    "tool_calls": Tools._fields,
+    "agent_runs": Agents._fields,
+}
+"""The columns of derived tables that are added up."""
+TABLE = "rollout_totals"
+"""The name of what `as_table` returns, beside those of the derived tables."""
+_SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in Totals._fields[:5]),
+        *((name, pa.int64()) for name in Totals._fields[5:13]),
+        *((name, pa.string()) for name in Totals._fields[13:]),
+    ]
+)
+
+
+def totals_of(rows: Mapping[str, Sequence[pa.Table]]) -> list[Totals]:
+    """Compute the totals of each rollout that has calls from `TOTALED_COLUMNS`."""
+    calls, tools, agents = (
+        _columns(rows[table], named) for table, named in TOTALED_COLUMNS.items()
+    )
+    return totals(Calls(*calls), Tools(*tools), Agents(*agents))
+
+
+def as_table(made: Sequence[Totals]) -> pa.Table:
+    """Return totals as a table, in which one process sends them to another."""
+    if not made:
+        return _SCHEMA.empty_table()
+    columns = zip(zip(*made, strict=True), _SCHEMA.types, strict=True)
+    return pa.Table.from_arrays([pa.array(*one) for one in columns], schema=_SCHEMA)
+
+
+def of_table(rows: pa.Table) -> list[Totals]:
+    """Return the totals that `as_table` made a table of."""
+    return [Totals(*row) for row in zip(*(one.to_pylist() for one in rows.columns), strict=True)]
 
 
 def totals(calls: Calls, tools: Tools, agents: Agents) -> list[Totals]:
@@ -160,3 +200,18 @@ def _ended(
     # The agent's own span ended after the last call, so the agent returned.
     has_returned = root_end is not None and end is not None and root_end >= end
     return "terminated" if has_returned or finish_reason == "stop" else "open"
+
+
+def _columns(parts: Sequence[pa.Table], named: Sequence[str]) -> list[list[Any]]:
+    """Return columns of rows as lists, times as Unix nanoseconds."""
+    if not parts:
+        return [[] for _ in named]
+    rows = pa.concat_tables(parts)
+    return [_list(rows[name]) for name in named]
+
+
+def _list(column: pa.ChunkedArray) -> list[Any]:
+    # Arrow makes an object of pandas of a time in nanoseconds.
+    is_time = pa.types.is_timestamp(column.type)
+    values: list[Any] = (column.cast(pa.int64()) if is_time else column).to_pylist()
+    return values

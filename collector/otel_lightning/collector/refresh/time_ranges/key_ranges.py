@@ -12,11 +12,9 @@ It is valid only while this process is the only one that derives, as `RecentTrac
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from otel_lightning.collector.derive.batches.tied_keys import Keys, numbers
 from otel_lightning.collector.store import Sql, Store
 from otel_lightning.collector.store.deduplication.bloom_filter import BloomFilter
 
@@ -31,8 +29,6 @@ EVERYWHERE = Sql("TRUE")
 """The condition that searches the whole table."""
 UNTIMED = Sql("added_at IS NULL")
 """The condition of the keys that were written before their times were."""
-
-Keys = NDArray[np.uint64]
 
 
 @dataclass(slots=True)
@@ -129,12 +125,6 @@ def _read(store: Store, keys_a_part: int) -> Iterator[_Part]:
         part = _Part(_filter(keys_a_part), has_untimed=bool(rows["at"].null_count))
         part.add(numbers(rows["key"]), times["min"], times["max"])
         yield part
-
-
-def numbers(column: pa.Array | pa.ChunkedArray) -> Keys:
-    """Return a column of keys, shape [N], as an array."""
-    values: Keys = column.to_numpy()
-    return values
 
 
 def _merged(times: list[tuple[int, int]]) -> list[tuple[int, int]]:

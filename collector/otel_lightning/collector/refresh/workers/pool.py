@@ -55,6 +55,15 @@ class WorkerPool:
         """Start all workers and wait until they are ready."""
         while len(self.starting) + len(self.idle) < self.most:
             self._start_one()
+        self._await_started()
+
+    def start_some(self, count: int) -> None:
+        """Start workers if the system has room for them, and wait until they are ready."""
+        for _ in range(count):
+            self.try_to_start_one()
+        self._await_started()
+
+    def _await_started(self) -> None:
         while self.starting:
             self.take_started()
             self.wait()

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from otel_lightning.collector.derive.batches.rollout_sizes import Size
+from otel_lightning.collector.derive.batches.tied_keys import TiedKeys
 from otel_lightning.collector.process.child import packed, receive, send, unpacked
 from otel_lightning.collector.refresh.workers import message_kinds
 
@@ -25,11 +26,16 @@ PART_BYTES = 8_000_000
 """Spans of about this many bytes are sent in one message."""
 ANSWERS_AHEAD = 16
 """Messages that are kept until they are asked for; a worker with more has to wait."""
-ENDS = (message_kinds.READY, message_kinds.KEYS, message_kinds.DONE, message_kinds.FAILED)
 STALLED_SECONDS = 60.0
 """A worker that owes an answer, uses no CPU and exchanges nothing for this long is killed: somebody
 has stopped it (SIGSTOP), or it waits for what never comes."""
-DIED = -1
+DIED, UNREAD = -1, -2
+"""Answers of this process instead of the worker's: it has ended; its traces cannot be read here."""
+ENDS = (
+    *(message_kinds.READY, message_kinds.KEYS, message_kinds.DONE, message_kinds.FAILED),
+    *(DIED, UNREAD),
+)
+"""The last messages of an answer."""
 KILLED = "it was killed, perhaps because memory ran out (dmesg may say so)"
 STALLED = f"it was killed because it did nothing for {STALLED_SECONDS:g} seconds"
 ENDING_SECONDS = 5.0
@@ -42,6 +48,14 @@ class WorkerDiedError(Exception):
 
 class WorkerError(Exception):
     """A batch cannot be derived; the text is the worker's traceback."""
+
+
+class _Traces(NamedTuple):
+    """Whole traces to send to a worker."""
+
+    spans: Iterable[pa.RecordBatch]
+    logs: pa.Table
+    is_sent: threading.Event
 
 
 class Worker:
@@ -69,15 +83,20 @@ class Worker:
         self._ready, self._died = threading.Event(), threading.Event()
         self._active_at = time.monotonic()  # when it last sent, got or computed something
         self._killed = KILLED  # why it was killed, if it was
+        self._error: Exception | None = None  # why traces could not be read
         self._used: str | None = None  # its CPU time, when that was looked at last
         self.sizes: dict[str, Size] = {}
         """Size of each rollout, once all `rows` were read."""
         self.seconds = 0.0
         """Time that the worker took for the batch, once all `rows` were read."""
         self._schemas = dict(schemas)
+        self._traces: queue.SimpleQueue[_Traces | None] = queue.SimpleQueue()  # to send
+        self._is_sent: threading.Event | None = None  # of the last of them
         self._receiver = threading.Thread(target=self._receive, name="worker", daemon=True)
+        self._sender = threading.Thread(target=self._send_all, name="worker", daemon=True)
         try:
             self._receiver.start()
+            self._sender.start()
         except RuntimeError:  # the system has no room for another thread
             self.end()
             raise
@@ -108,30 +127,28 @@ class Worker:
         self._send(message_kinds.BEGIN)
 
     def read(self, spans: Iterable[pa.RecordBatch], logs: pa.Table) -> None:
-        """Send spans and log records of whole traces; `keys` is the answer."""
-        self._begin_question()
-        # The logs first: with them the worker starts to parse, while spans still come.
-        self._send(message_kinds.LOGS, packed(logs))
-        some: list[pa.RecordBatch] = []
-        size = 0
-        for batch in spans:
-            some.append(batch)
-            size += batch.nbytes
-            if size > PART_BYTES:
-                self._send(message_kinds.SPANS, packed(pa.Table.from_batches(some)))
-                some, size = [], 0
-        if some:
-            self._send(message_kinds.SPANS, packed(pa.Table.from_batches(some)))
-        self._send(message_kinds.END)
+        """Send spans and log records of whole traces; `keys` is the answer.
 
-    def keys(self) -> pa.Table:
+        Another thread iterates over the spans and sends them, so the caller need not wait.
+        """
+        self._begin_question()
+        self._is_sent = threading.Event()
+        self._traces.put(_Traces(spans, logs, self._is_sent))
+
+    def await_sent(self) -> None:
+        """Wait until no other thread reads or sends spans for this worker."""
+        if self._is_sent is not None:
+            self._is_sent.wait()
+
+    def keys(self) -> TiedKeys:
         """Return the keys of the traces that were sent last.
 
         Raises:
             WorkerError: If they cannot be read.
             WorkerDiedError: If the process has ended.
+            Exception: What iterating over the spans has raised.
         """
-        return unpacked(self._next()[1])
+        return TiedKeys(unpacked(self._next()[1]))
 
     def ask_rows(self) -> None:
         """Ask for the rows of the batch."""
@@ -172,9 +189,11 @@ class Worker:
             self._process.kill()
 
     def end(self) -> None:
-        """End the process."""
+        """End the process, and the threads that send to it and receive from it."""
         self._process.kill()
-        while self._receiver.is_alive():  # it may wait for room in the queue
+        self._traces.put(None)
+        # They may wait for room in the queue.
+        while self._receiver.is_alive() or self._sender.is_alive():
             with suppress(queue.Empty):
                 self._answers.get(timeout=0.01)
         self._process.wait()
@@ -204,6 +223,8 @@ class Worker:
             status = self._ended()
             why = f": {self._killed}" if status == -signal.SIGKILL else ""
             raise WorkerDiedError(f"The worker process {self.pid} ended with status {status}{why}.")
+        if kind == UNREAD and self._error is not None:
+            raise self._error
         if kind == message_kinds.FAILED:
             raise WorkerError(content.decode(errors="replace"))
         return kind, content
@@ -215,24 +236,52 @@ class Worker:
         except OSError:  # it has died: `_next` reports it
             self._ready.set()
 
+    def _send_all(self) -> None:
+        while (traces := self._traces.get()) is not None:
+            try:
+                self._send_traces(traces.spans, traces.logs)
+            except Exception as error:  # noqa: BLE001  `_next` raises it in the owner's thread
+                self._error = error
+                self._answer(UNREAD, b"")
+            traces.is_sent.set()
+            del traces  # with the connection of spans that were not read to their end
+
+    def _send_traces(self, spans: Iterable[pa.RecordBatch], logs: pa.Table) -> None:
+        # The logs first: with them the worker starts to parse, while spans still come.
+        self._send(message_kinds.LOGS, packed(logs))
+        some: list[pa.RecordBatch] = []
+        size = 0
+        for batch in spans:
+            if self._died.is_set():
+                return
+            some.append(batch)
+            size += batch.nbytes
+            if size > PART_BYTES:
+                self._send(message_kinds.SPANS, packed(pa.Table.from_batches(some)))
+                some, size = [], 0
+        if some:
+            self._send(message_kinds.SPANS, packed(pa.Table.from_batches(some)))
+        self._send(message_kinds.END)
+
     def _receive(self) -> None:
         stream: Any = self._process.stdout
         try:
             while True:
                 kind, content = receive(stream)
-                self._answers.put((kind, content))
-                # When the queue is full, somebody has to read it, or the worker waits for ever.
-                if kind in ENDS or self._answers.full():
-                    self._ready.set()
-                    self._wake()
+                self._answer(kind, content)
         except (OSError, ValueError):
             pass  # ValueError: `end` closed the stream meanwhile
         except Exception:  # such as an answer that needs too much memory
             logger.exception("The answers of worker process %d cannot be read.", self.pid)
         finally:
             # Whatever it was: otherwise the owner would wait for ever.
-            self._answers.put((DIED, b""))
             self._died.set()  # before `_ready`, see `_begin_question`
+            self._answer(DIED, b"")
+
+    def _answer(self, kind: int, content: bytes) -> None:
+        self._answers.put((kind, content))
+        # When the queue is full, somebody has to read it, or the worker waits for ever.
+        if kind in ENDS or self._answers.full():
             self._ready.set()
             self._wake()
 

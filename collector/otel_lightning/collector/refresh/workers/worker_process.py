@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import IO
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from otel_lightning.collector.derive.batches.batch import Batch
 from otel_lightning.collector.derive.batches.portions import Portioning
+from otel_lightning.collector.derive.batches.tied_keys import TiedKeys
 from otel_lightning.collector.process.allocator import share_memory
 from otel_lightning.collector.process.child import (
     be_killed_first,
@@ -28,6 +30,7 @@ from otel_lightning.collector.process.child import (
     unpacked,
 )
 from otel_lightning.collector.process.light_imports import leave_out_unused
+from otel_lightning.collector.refresh.rollouts import totals
 from otel_lightning.collector.refresh.workers import message_kinds
 
 FRAMES_AHEAD = 4
@@ -98,22 +101,29 @@ class WorkerBatch:
     def _answer_keys(self, logs: pa.Table) -> None:
         spans, began = self._inbox.spans(), time.monotonic()
         try:
-            keys = self._batch.read(spans, logs)
+            keys = TiedKeys.of(self._batch.read(spans, logs))
         finally:
             for _ in spans:  # after an error: up to the next question
                 pass
         self._seconds += time.monotonic() - began
-        send(self._answers, message_kinds.KEYS, packed(keys))
+        send(self._answers, message_kinds.KEYS, packed(keys.rows))
 
     def _answer_rows(self) -> None:
         batch, began = self._batch, time.monotonic()
+        parts: dict[str, list[pa.Table]] = defaultdict(list)
         for name, rows in batch.tables(self._schemas):
-            send(self._answers, message_kinds.NAME, name.encode())
-            send(self._answers, message_kinds.ROWS, packed(rows))
+            self._answer_table(name, rows)
+            if name in totals.TOTALED_COLUMNS:
+                parts[name].append(rows.select(totals.TOTALED_COLUMNS[name]))
+        self._answer_table(totals.TABLE, totals.as_table(totals.totals_of(parts)))
         seconds = self._seconds + time.monotonic() - began
         told = {"sizes": batch.sizes, "seconds": seconds}
         send(self._answers, message_kinds.DONE, json.dumps(told).encode())
         self._begin()
+
+    def _answer_table(self, name: str, rows: pa.Table) -> None:
+        send(self._answers, message_kinds.NAME, name.encode())
+        send(self._answers, message_kinds.ROWS, packed(rows))
 
 
 def main() -> None:

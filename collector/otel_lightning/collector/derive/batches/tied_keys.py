@@ -10,9 +10,9 @@ from hashlib import md5
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from otel_lightning.collector.refresh.time_ranges.key_ranges import Keys
-
+Keys = NDArray[np.uint64]
 TIES_ALL = ("rollout:", "conversation:")
 """How the texts of keys begin that tie all their traces, however many these are: all traces of a
 stated rollout or conversation belong together."""
@@ -20,45 +20,51 @@ stated rollout or conversation belong together."""
 
 @dataclass(frozen=True, slots=True)
 class TiedKeys:
-    """The keys of some traces. The columns have equal lengths."""
+    """The keys of some traces."""
 
-    trace_id: pa.ChunkedArray
-    own: Keys
-    """A key of the trace."""
-    sought: Keys
-    """The key of the traces that it belongs with: mostly the same one."""
-    seeks: pa.ChunkedArray
-    """The text of `sought`."""
+    rows: pa.Table
+    """`trace_id`, `key` (a key of the trace), `seeks` (the key of the traces that it belongs with:
+    mostly the same one), and `ties_all` (whether `seeks` ties all its traces, however many)."""
 
     @classmethod
     def of(cls, tied: pa.Table) -> "TiedKeys":
-        """Read what `Batch.read` returns: the columns `trace_id`, `key` and `seeks`."""
+        """Read what `Batch.read` returns: the columns `trace_id`, `key` and `seeks`, as texts."""
         own = hashed(tied["key"])
         sought = own
         differs = pc.not_equal(tied["key"], tied["seeks"])
         if pc.any(differs).as_py():
             sought = own.copy()
             sought[differs.to_numpy()] = hashed(tied["seeks"].filter(differs))
-        return cls(tied["trace_id"], own, sought, tied["seeks"])
+        ties_all = pc.or_(*(pc.starts_with(tied["seeks"], text) for text in TIES_ALL))
+        columns = {"key": own, "seeks": sought, "ties_all": ties_all}
+        return cls(pa.table({"trace_id": tied["trace_id"], **columns}))
 
     def own_of(self, trace_ids: Collection[str]) -> pa.Table:
         """Return the own keys of some of these traces, each once: `trace_id` and `key`."""
-        rows = pa.table({"trace_id": self.trace_id, "key": self.own})
-        rows = rows.filter(pc.is_in(self.trace_id, pa.array(trace_ids, pa.string())))
+        rows = self.rows.select(["trace_id", "key"])
+        rows = rows.filter(pc.is_in(rows["trace_id"], pa.array(trace_ids, pa.string())))
         return rows.group_by(rows.column_names, use_threads=False).aggregate([])
+
+    def sought(self) -> Keys:
+        """Return the keys that traces look for, each once."""
+        return np.unique(numbers(self.rows["seeks"]))
 
     def sought_by(self) -> pa.Table:
         """Return the sought keys with the traces that look for them: `trace_id` and `key`."""
-        return pa.table({"trace_id": self.trace_id, "key": self.sought})
+        return self.rows.select(["trace_id", "seeks"]).rename_columns(["trace_id", "key"])
 
     def ties_all(self) -> Keys:
         """Return the sought keys that tie all their traces, however many these are."""
-        begin = [pc.starts_with(self.seeks, text) for text in TIES_ALL]
-        found: Keys = self.sought[pc.or_(*begin).to_numpy()]
-        return found
+        return numbers(self.rows["seeks"].filter(self.rows["ties_all"]))
 
 
 def hashed(texts: pa.ChunkedArray) -> Keys:
     """Return the lower half of the MD5 of each text, as DuckDB's `md5_number_lower` does."""
     digests = [md5(text.encode(), usedforsecurity=False).digest() for text in texts.to_pylist()]
     return np.frombuffer(b"".join(digests), "<u8")[1::2]
+
+
+def numbers(column: pa.Array | pa.ChunkedArray) -> Keys:
+    """Return a column of keys, shape [N], as an array."""
+    values: Keys = column.to_numpy()
+    return values
