@@ -280,19 +280,19 @@ def test_a_trace_that_kills_each_worker_is_told_and_holds_up_no_others(tmp_path:
         deadline = time.monotonic() + LIMIT_S
         while len(store.query("FROM stale")) > 1 or not refresher.quarantine.holds_traces:
             assert time.monotonic() < deadline
+            with suppress(WorkerDiedError):
+                refresher.step(FEW, paced=False)
+            # Before the next step, which would ask for the rows, and the trace would be derived.
             for flight in refresher._flights:
                 if killing in flight.names:
                     os.kill(flight.worker.pid, signal.SIGKILL)
-            with suppress(WorkerDiedError):
-                refresher.step(FEW, paced=False)
             if not refresher.wait(0.05):
-                refresher.quarantine.retry_at = (
-                    0.0  # an innocent trace may have been in each of the batches
-                )
+                # An innocent trace may have been in each of the batches.
+                refresher.quarantine.retry_now()
         # Not even in this process, which the system might kill as well.
         assert store.column("SELECT id FROM stale") == [killing]
         refresher.give_up()  # the end of the last worker that was killed may not be known yet
-        refresher.quarantine.retry_at = 0.0
+        refresher.quarantine.retry_now()
         derive_all(refresher)
         assert not refresher.quarantine.holds_traces
         assert not len(store.query("FROM stale"))
