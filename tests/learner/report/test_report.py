@@ -397,7 +397,10 @@ def test_a_store_without_runs_and_an_unknown_run_are_errors_with_the_next_step(
     assert (none.exit_code, "the command `policy` or `weights`" in none.output) == (1, True)
     policy(store, flags)
     unknown = learn("report", "--store", store, "--run", "no-such", *output)
-    assert (unknown.exit_code, "No run 'no-such'. The newest runs: 2" in unknown.output) == (
+    assert (
+        unknown.exit_code,
+        "the id or the command 'no-such'. The newest runs: 2" in unknown.output,
+    ) == (
         1,
         True,
     )

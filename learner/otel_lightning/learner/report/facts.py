@@ -143,8 +143,8 @@ def _choose(runs: list[RunRow], chosen: str | None) -> tuple[RunRow, tuple[RunRo
         )
     found = [run for run in runs if chosen in (None, run.run_id, run.command)]
     if not found:
-        known = ", ".join(run.run_id for run in runs[-5:])
-        raise DataError(f"No run '{chosen}'. The newest runs: {known}.")
+        known = ", ".join(f"{run.run_id} ({run.command})" for run in runs[-5:])
+        raise DataError(f"No run has the id or the command '{chosen}'. The newest runs: {known}.")
     newest = list(reversed(found))
     # If none has anything to report, the newest one says at least why it failed.
     at = next((n for n, run in enumerate(newest) if run.has_findings), 0)
