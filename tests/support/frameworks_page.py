@@ -39,8 +39,9 @@ the file `tracing.mjs` beside the agent, and run `node --import ./tracing.mjs ag
 """
 FOOT = """
 Port 4318 takes OTLP over HTTP and port 4317 takes gRPC. With another framework that uses the
-`openai` client, the same lines work. For a client of another provider, the log names the package
-to install. [What each dialect tells](../reference/dialects.md) lists more of them.
+`openai` client, such as LangChain with `langchain-openai`, the same lines work. For a client of
+another provider, the log names the package to install.
+[What each dialect tells](../reference/dialects.md) lists more of them.
 """
 
 
