@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -134,6 +135,29 @@ def test_spans_that_do_not_fit_memory_are_derived_here_with_more(
     with opened(tmp_path) as (store, refresher):
         load(store, SENT, dead_letters=tmp_path)
         monkeypatch.setattr(closed_set, "_read_apart", too_large)
+        derive_all(refresher)
+        assert not len(store.query("FROM stale"))
+
+
+def test_memory_can_be_released_once_no_thread_reads_spans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_read, read = threading.Event(), closed_set._read_apart
+
+    def slow(*arguments: Any) -> Iterator[pa.RecordBatch]:
+        assert may_read.wait(LIMIT_S)
+        yield from read(*arguments)
+
+    with opened(tmp_path) as (store, refresher):
+        load(store, SENT, dead_letters=tmp_path)
+        monkeypatch.setattr(closed_set, "_read_apart", slow)
+        refresher.step(FEW, paced=False)
+        waits = threading.Thread(target=refresher.await_sent)
+        waits.start()
+        assert waits.is_alive()
+        may_read.set()
+        waits.join(LIMIT_S)
+        assert not waits.is_alive()
         derive_all(refresher)
         assert not len(store.query("FROM stale"))
 
