@@ -83,7 +83,7 @@ def _prepared(config: Config, store: Path, folder: Path) -> Loop:
     tasks = read_tasks(config.run.tasks).tasks
     if config.flag is not None:
         document = read_flag_file(config.flag.flags, config.flag.key)
-        joint.check_alone(document["flags"], config.flag.key)
+        joint.check_alone(document["flags"], config.flag.key, store)
         if PROMPTS in config.learn.what:
             check_flag(config.flag.flags, document, config.flag.key)
     # Create the store, and refuse one that cannot be used, before anything runs. It is closed

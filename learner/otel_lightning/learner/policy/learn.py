@@ -166,7 +166,7 @@ def _promote(store: StoreLike, request: Request, learned: Learned) -> None:
 
 def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
     document = flag_file.read_flag_file(request.flags, request.key)
-    joint.check_alone(document["flags"], request.key)
+    joint.check_alone(document["flags"], request.key, store)
     _check_served(document, request)
     if request.promote:
         request.output.parent.mkdir(parents=True, exist_ok=True)

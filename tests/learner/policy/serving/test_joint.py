@@ -139,6 +139,8 @@ def test_flag_that_is_drawn_with_another_is_not_changed_alone(
         refused = run(command, store, flags, key="prompt")
         assert refused.exit_code == 1
         assert "is drawn together with the others of 'prompt+model'" in refused.stderr
+        undo = f"lightning-learn rollback --store {store} --key prompt+model"
+        assert refused.stderr.strip().endswith(undo)
     assert flags.read_text() == before
     assert run("rollback", store, flags).exit_code == 0
     # What the joint policy served teaches nothing of one flag alone.

@@ -11,6 +11,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from otel_lightning.collector.store import StoreLike
+from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.instrumentation.attributes import POLICY, POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
 
@@ -33,7 +35,7 @@ def in_common(one: str, other: str) -> bool:
     return bool(set(one.split(SEPARATOR)) & set(other.split(SEPARATOR)))
 
 
-def check_alone(flags: Mapping[str, Any], key: str) -> None:
+def check_alone(flags: Mapping[str, Any], key: str, store: StoreLike | None = None) -> None:
     """Refuse a flag that a policy of several flags serves together with others.
 
     Its variants were drawn with those of the other flags, so their rewards are those of the
@@ -46,11 +48,11 @@ def check_alone(flags: Mapping[str, Any], key: str) -> None:
     for name in mine:
         for together in _bucketed(flags[name].get("targeting") or {}):
             if set(together.split(SEPARATOR)) - set(mine):
+                undo = next_command("lightning-learn rollback", store, key=together)
                 raise DataError(
                     f"Flag '{name}' is drawn together with the others of '{together}', so its "
                     f"variants cannot be judged or served alone. Use --key {together}, or first "
-                    f"take the policy of '{together}' back with: lightning-learn rollback --key "
-                    f"{together}"
+                    f"take the policy of '{together}' back with: {undo}"
                 )
 
 

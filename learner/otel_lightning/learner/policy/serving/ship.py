@@ -78,7 +78,7 @@ def promote(  # noqa: PLR0913 - what, where and how
         settle(store, key, output or flags)
     seen = flag_file.reading(flags, key)
     document = seen.document
-    joint.check_alone(document["flags"], key)
+    joint.check_alone(document["flags"], key, store)
     live = flag_file.live_shares(document, key)
     policy = _chosen(store, key, flags, version)
     _check_gate(policy)
