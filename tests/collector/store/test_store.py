@@ -219,6 +219,19 @@ class Noted:
         self.clears += 1
 
 
+def test_a_rollback_that_failed_does_not_make_all_later_transactions_fail(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        store._connection.begin()
+        with pytest.raises(StoreError):
+            store.execute("SELECT error('as for lack of memory')")
+        with store.transaction():
+            store.insert("runs", runs())
+        assert store.count("runs") == 2
+        nested = pytest.raises(StoreError, match="within a transaction")
+        with store.transaction(), nested, store.transaction():
+            pass
+
+
 def test_a_cache_of_a_store_is_cleared_when_a_transaction_is_undone_for_whatever_reason(
     tmp_path: Path,
 ) -> None:

@@ -56,6 +56,8 @@ IN_USE = """
 """
 """Bytes that DuckDB uses for anything but cached blocks of tables."""
 SERVE = "CALL quack_serve('{}', token = '{}')"
+ABORTED = "transaction is aborted"
+"""What DuckDB says of a transaction in which a statement failed, until it is rolled back."""
 PORTS_TO_TRY = 20
 CHECKPOINT_SECONDS, CHECKPOINT_AGAIN_SECONDS = 30.0, 0.05
 EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
@@ -214,7 +216,7 @@ class Store:
         no caller has to take anything back.
         """
         with as_store_error():
-            self._connection.begin()
+            self._begin()
         try:
             yield
             with as_store_error():
@@ -228,6 +230,17 @@ class Store:
             finally:
                 self._caches.clear()
             raise
+
+    def _begin(self) -> None:
+        try:
+            self._connection.begin()
+        except duckdb.TransactionException as error:
+            # The last rollback failed, as for lack of memory. Without another one, each transaction
+            # of this connection would fail.
+            if ABORTED not in str(error):
+                raise
+            self._connection.rollback()
+            self._connection.begin()
 
     def cache(self, kind: type[Cached]) -> Cached:
         """Return the cache of a class, for rows that this connection has written.
@@ -325,7 +338,7 @@ class Store:
             self._connection.execute(SERVING)
             if self.path:
                 spilling.limit_spilling(self._connection, self.path)
-            self._answers = LimitedReads(self._connection, limits) if limits else None
+            self._answers = LimitedReads(self._connection, limits, memory_bytes) if limits else None
             answer = self._answers.answer if self._answers else None
             self._guard = read_only.ReadOnlyGuard(tokens, duckdb.connect(), answer)
             may_open = [rewritten(self.path)] if self.path else []

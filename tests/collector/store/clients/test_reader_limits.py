@@ -169,6 +169,21 @@ def test_an_answer_is_dropped_in_time(
     eventually(lambda: holder.column(kept) == [0])
 
 
+def test_answers_take_no_more_than_their_share_of_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_limits, "SOON_SECONDS", 0.2)
+    memory, answer_bytes, path = 256_000_000, 16_000_000, tmp_path / "traces.duckdb"
+    select = f"SELECT md5(range::VARCHAR) AS text FROM range({answer_bytes // 32})"
+    with open_store(path) as holder:
+        write_server(path, holder.serve("127.0.0.1:1", memory, ReaderLimits(seconds=60)))
+        with open_store(path, read_only=True) as reader:
+            for _ in range(20):
+                assert reader.query(select).num_rows == answer_bytes // 32
+                kept = holder.column(reader_limits.KEPT_BYTES)[0]
+                assert kept < reader_limits.SHARE * memory + 2 * answer_bytes
+
+
 def test_what_explains_by_running_is_refused(reader: Store) -> None:
     with pytest.raises(StoreError, match="EXPLAIN ANALYZE has no limits"):
         reader.query(f"EXPLAIN ANALYZE {ENDLESS}")

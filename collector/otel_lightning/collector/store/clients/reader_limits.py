@@ -7,9 +7,9 @@ then only reads this table, and a thread drops it.
 """
 
 import itertools
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -28,6 +28,16 @@ from otel_lightning.collector.terminal.quantities import number_of
 
 ANSWERS = "lightning_answers"
 KEPT_SECONDS = 60.0  # the server starts to read an answer at once, so this is enough time
+SOON_SECONDS = 5.0  # likewise, if the answers take more than their share of the memory
+SHARE = 0.25
+"""Part of DuckDB's memory for all answers; the rest is for storing, and for running statements."""
+LOOK_SECONDS, ROOM_SECONDS = 0.2, 20.0
+"""How often to look whether there is room for answers, and how long a statement waits for it."""
+KEPT_BYTES = """
+    SELECT coalesce(sum(memory_usage_bytes + temporary_storage_bytes), 0)::BIGINT
+    FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'
+"""
+"""Bytes of all tables in memory, also of what was spilled to disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +59,24 @@ NO_READER_LIMITS = ReaderLimits()
 class LimitedReads:
     """Runs readers' statements within limits on a served database, and stores their answers."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, limits: ReaderLimits) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, limits: ReaderLimits, memory_bytes: int
+    ) -> None:
+        """Prepare a served database.
+
+        Args:
+            connection: A connection to it.
+            limits: The limits of one statement.
+            memory_bytes: DuckDB's memory limit.
+        """
         self._connection, self._limits = connection, limits
+        self._most_bytes = int(SHARE * memory_bytes)
         self._processes: ReaderProcesses | None = None
         self._clients: ClientWatch | None = None
         self._numbers = itertools.count(1)
-        self._answered: queue.SimpleQueue[tuple[float, str] | None] = queue.SimpleQueue()
+        self._answered: deque[tuple[float, str]] = deque()
+        self._changed = threading.Condition()
+        self._is_closed = False
         threading.Thread(target=self._forget_in_time, name="answers", daemon=True).start()
         connection.execute(f"ATTACH ':memory:' AS {ANSWERS}")
 
@@ -88,7 +110,9 @@ class LimitedReads:
             self._processes.close()
         if self._clients:
             self._clients.stop()
-        self._answered.put(None)
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
 
     def answer(self, select: str, cancellation: Cancellation, *, bounded: bool) -> str:
         """Run a SELECT and return a statement that reads its answer, or raises its error.
@@ -101,6 +125,7 @@ class LimitedReads:
         # With its schema: DuckDB would look for a name of two parts in the store's file, too, and
         # keep it open until the answer is read.
         table = f"{ANSWERS}.main.answer_{next(self._numbers)}"
+        self._await_room()
         try:
             with self._clients.watched(cancellation) if self._clients else nullcontext():
                 if self._processes and not bounded:
@@ -114,7 +139,9 @@ class LimitedReads:
             return _error(cancellation.reason or late)
         except duckdb.Error as error:
             return _error(self._error_of(select) or str(error))
-        self._answered.put((time.monotonic() + KEPT_SECONDS, table))
+        with self._changed:
+            self._answered.append((time.monotonic(), table))
+            self._changed.notify_all()
         return self._within_rows(table)
 
     def _run(self, select: str, table: str, cancellation: Cancellation) -> None:
@@ -154,12 +181,39 @@ class LimitedReads:
             )
         return f"FROM {table}"
 
+    def _await_room(self) -> None:
+        """Wait while the answers take more than their share of the memory.
+
+        Otherwise readers could take all of it, and nothing would be stored meanwhile.
+        """
+        deadline = time.monotonic() + ROOM_SECONDS
+        while self._answered and self._is_full() and time.monotonic() < deadline:
+            with self._changed:
+                self._changed.wait(LOOK_SECONDS)
+
+    def _is_full(self) -> bool:
+        with suppress(duckdb.Error):  # the store may be closed by now
+            kept = self._connection.cursor().execute(KEPT_BYTES).fetchall()[0][0]
+            return bool(kept > self._most_bytes)
+        return False
+
     def _forget_in_time(self) -> None:
         """Drop each answer in its time: one thread does it, since readers may ask many a second."""
-        while answered := self._answered.get():
-            at, table = answered
-            time.sleep(max(at - time.monotonic(), 0))
-            self._forget(table)
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._answered or self._is_closed)
+                if self._is_closed:
+                    return
+                at, table = self._answered[0]
+            left = at - time.monotonic() + (SOON_SECONDS if self._is_full() else KEPT_SECONDS)
+            if left <= 0:
+                self._forget(table)
+            with self._changed:
+                if left <= 0:
+                    self._answered.popleft()
+                    self._changed.notify_all()
+                else:
+                    self._changed.wait(min(left, LOOK_SECONDS))
 
     def _forget(self, table: str) -> None:
         with suppress(duckdb.Error):  # the store may be closed by now
