@@ -82,7 +82,10 @@ class Run:
     def note_alive(self) -> None:
         """Note that this process runs; call it every few seconds."""
         with suppress(OSError):  # such as a disk that is read-only
-            os.utime(self._file)
+            try:
+                os.utime(self._file)
+            except FileNotFoundError:  # somebody deleted it
+                self._replace()
 
     def end(self, error: BaseException | None = None) -> None:
         """Note the end of this process.
@@ -100,10 +103,13 @@ class Run:
 
     def _write(self) -> None:
         try:
-            with replaced(self._file, PRIVATE) as temporary:
-                temporary.write_text(json.dumps(asdict(self._noted)))
+            self._replace()
         except OSError as error:  # such as a full disk: only the next start knows less
             logger.warning("'%s' cannot be written: %s", self._file, error)
+
+    def _replace(self) -> None:
+        with replaced(self._file, PRIVATE) as temporary:
+            temporary.write_text(json.dumps(asdict(self._noted)))
 
 
 def run_file(store_path: Path) -> Path:

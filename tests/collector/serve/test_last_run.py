@@ -167,3 +167,17 @@ def test_only_recent_ends_count(tmp_path: Path) -> None:
     assert run.recent_ends(WITHIN_SECONDS) == MANY
     later: Callable[[], float] = lambda: now + WITHIN_SECONDS + 1  # noqa: E731
     assert Run(tmp_path / "t", later).recent_ends(WITHIN_SECONDS) < MANY
+
+
+def test_the_file_of_a_run_is_put_back_if_somebody_deletes_it(tmp_path: Path) -> None:
+    store = tmp_path / "data" / "t.duckdb"
+    store.parent.mkdir()
+    run = Run(store)
+    run_file(store).unlink()
+    run.note_alive()
+    end = unasked_end(store)
+    assert end
+    assert end.pid == os.getpid()
+    store.parent.rename(tmp_path / "moved")
+    run.note_alive()  # it cannot be put back now
+    assert not store.parent.exists()
