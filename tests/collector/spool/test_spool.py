@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.running import eventually
 
+from otel_lightning.collector.alarms import RECEIVING
 from otel_lightning.collector.spool import spool as spool_module
 from otel_lightning.collector.spool.folder import SET_ASIDE
 from otel_lightning.collector.spool.format import (
@@ -457,3 +458,20 @@ def test_what_came_before_a_new_segment_is_in_earlier_files(tmp_path: Path) -> N
         assert bodies(spool) == [b"before", b"after"]
     with pytest.raises(SpoolError, match="closed"):
         spool.begin_segment()
+
+
+def test_room_for_less_than_what_was_refused_is_no_end_of_the_fault(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with opened(tmp_path) as spool:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, limits[1]))  # as on an almost full disk
+        try:
+            with pytest.raises(SpoolError, match="File too large"):
+                append(spool, bytes(1_000_000))
+            append(spool, b"small")
+            spool._check_file()  # as every two seconds
+            assert spool.alarms.is_raised(RECEIVING)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        eventually(lambda: not spool.alarms.is_raised(RECEIVING))
+        append(spool, b"large enough")
+        assert bodies(spool) == [b"small", b"large enough"]

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from otel_lightning.collector.alarms import RECEIVING, Alarms
 from otel_lightning.collector.files.atomic import locked, sync
@@ -40,6 +40,7 @@ from otel_lightning.collector.spool.format import (
 )
 from otel_lightning.collector.spool.identity import has_id, spool_id, write_spool_id
 from otel_lightning.collector.spool.segment import copied, make_durable, write_all
+from otel_lightning.collector.spool.waiting import WaitingRequest, acknowledge, refuse
 
 if TYPE_CHECKING:
     from otel_lightning.collector.spool.backpressure import Backpressure
@@ -50,18 +51,11 @@ SEGMENT_BYTES = 256 * 1024 * 1024  # size above which a new segment begins
 BACKLOG_BYTES = 4 * 1024 * 1024 * 1024  # size above which requests are refused
 BATCH = 256  # most requests in one write
 LOOK_SECONDS = 2.0  # how often the file is checked while no request arrives
-TRIED_BYTES = 64 * 1024  # written, and taken away again, to find out whether requests fit
+TRIED_BYTES = 64 * 1024  # least that is written, and taken away again, to find out whether it fits
 
 
 class SpoolError(Exception):
     """The spool accepts no requests at present; the sender should retry."""
-
-
-class _Waiting(NamedTuple):
-    signal: Signal
-    body: bytes
-    rows: int
-    done: Future[None]
 
 
 class Spool:
@@ -83,9 +77,12 @@ class Spool:
         self._closing = threading.Event()
         self.disk_time = DiskTime()
         self._failed: str | None = None
+        self._refused_bytes = 0  # size of the largest request that could not be written
         self._accounting = threading.Lock()  # the writer adds segments, the loader removes them
         self._full: dict[int, int] = {}  # size in bytes of each segment that is full
-        self._queue: queue.SimpleQueue[_Waiting | Future[Position] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[WaitingRequest | Future[Position] | None] = (
+            queue.SimpleQueue()
+        )
         with ExitStack() as held:
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -112,7 +109,7 @@ class Spool:
         if reason := self.refusal():
             raise SpoolError(reason)
         done: Future[None] = Future()
-        self._queue.put(_Waiting(signal, body, rows, done))
+        self._queue.put(WaitingRequest(signal, body, rows, done))
         return done
 
     def begin_segment(self) -> Position:
@@ -258,15 +255,15 @@ class Spool:
         else:
             begun.set_result(self._durable)
 
-    def _wait(self) -> tuple[list[_Waiting], bool, Future[Position] | None]:
+    def _wait(self) -> tuple[list[WaitingRequest], bool, Future[Position] | None]:
         """Wait for requests, and return those in the queue, up to `BATCH`.
 
         Returns:
             The requests, whether to stop after them, and who waits for a new segment after them.
         """
-        batch: list[_Waiting] = []
+        batch: list[WaitingRequest] = []
         item = self._next()
-        while isinstance(item, _Waiting):
+        while isinstance(item, WaitingRequest):
             batch.append(item)
             if len(batch) == BATCH:
                 return batch, False, None
@@ -276,7 +273,7 @@ class Spool:
                 return batch, False, None
         return batch, item is None, item
 
-    def _next(self) -> _Waiting | Future[Position] | None:
+    def _next(self) -> WaitingRequest | Future[Position] | None:
         """Wait for a request, and every `LOOK_SECONDS` check the file."""
         while True:
             try:
@@ -302,11 +299,12 @@ class Spool:
         except OSError as error:
             self._recover(error)
         else:
-            self._note_written()
+            self._note_written(self._refused_bytes)
 
     def _try(self) -> None:
         """Write to the file, and take it away again."""
-        write_all(self._file, [bytes(TRIED_BYTES)])  # a crash leaves a torn tail of zeros
+        # As much as was refused: less may fit. A crash leaves a torn tail of zeros.
+        write_all(self._file, [bytes(max(self._refused_bytes, TRIED_BYTES))])
         make_durable(self._file)
         self._cut()
 
@@ -321,7 +319,8 @@ class Spool:
         self._try()
         self._failed = None
 
-    def _write_batch(self, batch: list[_Waiting]) -> None:
+    def _write_batch(self, batch: list[WaitingRequest]) -> None:
+        largest = max(len(item.body) for item in batch)
         try:
             if self._failed:
                 raise SpoolError(self._failed)  # noqa: TRY301  the one place that answers a failure
@@ -330,14 +329,11 @@ class Spool:
                 self._append(parts)
         except (OSError, SpoolError) as error:
             reason = self._recover(error)
-            for item in batch:
-                if item.done.set_running_or_notify_cancel():  # False if the sender disconnected
-                    item.done.set_exception(SpoolError(reason))
+            self._refused_bytes = max(self._refused_bytes, largest)
+            refuse(batch, SpoolError(reason))
             return
-        self._note_written()
-        for item in batch:
-            if item.done.set_running_or_notify_cancel():
-                item.done.set_result(None)
+        self._note_written(largest)
+        acknowledge(batch)
         self.arrived.set()
 
     def _pause(self, size: int) -> None:
@@ -455,6 +451,8 @@ class Spool:
         os.ftruncate(self._file, self._durable.offset)
         os.lseek(self._file, self._durable.offset, os.SEEK_SET)
 
-    def _note_written(self) -> None:
-        if not self._failed:
+    def _note_written(self, size: int) -> None:
+        """Clear the alarm, after this size was written, if all that was refused would fit."""
+        if not self._failed and size >= self._refused_bytes:
+            self._refused_bytes = 0
             self.alarms.clear(RECEIVING)

@@ -32,6 +32,7 @@ from otel_lightning.collector.store.files.replacement import ServedFile, rewritt
 from otel_lightning.collector.store.files.server_file import Server
 from otel_lightning.collector.store.memory import MEMORY_BYTES
 from otel_lightning.collector.store.sql_text import quote_literal
+from otel_lightning.collector.store.transactions import begin
 
 if TYPE_CHECKING:
     from otel_lightning.collector.store.files.private_log import PrivateLog
@@ -56,8 +57,6 @@ IN_USE = """
 """
 """Bytes that DuckDB uses for anything but cached blocks of tables."""
 SERVE = "CALL quack_serve('{}', token = '{}')"
-ABORTED = "transaction is aborted"
-"""What DuckDB says of a transaction in which a statement failed, until it is rolled back."""
 PORTS_TO_TRY = 20
 CHECKPOINT_SECONDS, CHECKPOINT_AGAIN_SECONDS = 30.0, 0.05
 EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
@@ -216,31 +215,19 @@ class Store:
         no caller has to take anything back.
         """
         with as_store_error():
-            self._begin()
+            begin(self._connection)
         try:
             yield
             with as_store_error():
                 self._connection.commit()
             self._close_log()
-        # Also on Ctrl+C: a transaction left open would keep the next one from beginning.
-        except BaseException:
+        except BaseException:  # also Ctrl+C
             try:
                 with suppress(duckdb.Error):
                     self._connection.rollback()
             finally:
                 self._caches.clear()
             raise
-
-    def _begin(self) -> None:
-        try:
-            self._connection.begin()
-        except duckdb.TransactionException as error:
-            # The last rollback failed, as for lack of memory. Without another one, each transaction
-            # of this connection would fail.
-            if ABORTED not in str(error):
-                raise
-            self._connection.rollback()
-            self._connection.begin()
 
     def cache(self, kind: type[Cached]) -> Cached:
         """Return the cache of a class, for rows that this connection has written.
