@@ -974,3 +974,26 @@ def test_a_text_that_vercels_sdk_sends_as_json_has_its_quotes(output: Any, told:
     given = {"ai.operationId": "ai.generateText.doGenerate", "ai.prompt.messages": prompt}
     (_, tool) = only_call(given).input_messages or []
     assert tool["parts"][0]["response"] == told
+
+
+def test_a_request_under_a_vendors_prefix_is_read_whole() -> None:
+    """Judgment for JavaScript has the provider's request, and of a stream the text alone."""
+    request = {"model": "m", "input": "Is it sunny in Rome?", "stream": True, "top_p": 0.5}
+    given = {
+        "judgment.span_kind": "llm",
+        "judgment.llm.model": "m-1",
+        "judgment.input": request,
+        "judgment.output": '{"sun":true}',
+        "judgment.usage.metadata": {"input_tokens": 7, "output_tokens": 2},
+    }
+    call = only_call(given)
+    assert (call.request_model, call.response_model) == ("m", "m-1")
+    assert (call.input_tokens, call.output_tokens) == (7, 2)
+    assert call.request_params == {"stream": True, "top_p": 0.5}
+    assert call.input_messages == [said("user", "Is it sunny in Rome?")]
+    assert [one["parts"] for one in call.output_messages or []] == [
+        [{"type": "text", "content": '{"sun":true}'}]
+    ]
+    # A stream's tool calls are not in its text.
+    assert call.content == "truncated"
+    assert only_call({**given, "judgment.llm.model": "m"}).response_model is None

@@ -40,6 +40,8 @@ class Keys(NamedTuple):
     params: str | None = None
     name: str | None = None
     metrics: str | None = None
+    model: str | None = None
+    """The attribute that holds the responding model."""
 
 
 def matches(span: Span) -> bool:
@@ -56,10 +58,11 @@ def _keys(names: tuple[str, ...]) -> Keys | None:
     for name in names:
         prefix = next((name.removesuffix(end) for end in TYPES if name.endswith(end)), None)
         if prefix is not None and prefix[-1:] in {"", ".", ":"}:
-            found = [_under(prefix, names, what) for what in Keys._fields[1:]]
+            found = [_under(prefix, names, what) for what in Keys._fields[1:6]]
             if not any(found[:2]):
-                own = *PAYLOADS, None, None, f"{prefix}usage.metadata"
-                found = [key if key in names else None for key in own]
+                found[:2] = [key if key in names else None for key in PAYLOADS]
+            counts = _under(prefix, names, "usage.metadata")
+            found = [*found[:4], found[4] or counts, _under(prefix, names, "llm.model")]
             return Keys(name, *found) if any(found[:2]) else None
         answer = f"{name.removesuffix(REQUEST)}{RESPONSE}"
         if name.endswith(REQUEST) and answer in names:
@@ -124,14 +127,22 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     if call.provider is None and "/" in (call.request_model or ""):
         call.provider, _, call.request_model = (call.request_model or "").partition("/")
     _fill_request(call, span, keys)
+    answered_by = span.attributes.get(keys.model or "")
+    if call.request_model not in {None, answered_by}:  # a stream that broke off repeats it
+        call.response_model = call.response_model or answered_by
     answer = _content(span, keys.output)
     if answer == "null":  # how Logfire writes that there is none
         answer = None
     whole = json_text.as_object(answer)
     # Genkit keeps the provider's own response as `raw` or `custom` beside its own form.
     response = without_made_up_id(whole.get("raw") or whole.get("custom") or answer)
+    is_streamed = keys.output == PAYLOADS[1] or call.request_params.get("stream") is True
     if not payloads.fill_from_response(call, response):
         call.output_messages = payloads.answer(answer)
+        is_answered = any(message["parts"] for message in call.output_messages or ())
+        if is_streamed and not is_answered:  # a text that is JSON
+            answer = span.attributes.get(keys.output or "")
+            call.output_messages = payloads.answer(answer)
     own = json_text.parse(span.attributes.get("usage")), _content(span, keys.metrics)
     inside = map(whole.get, payloads.USAGES)
     for counts in (*map(payloads.usage, (*own, *inside)), semconv.usage(span.attributes)):
@@ -139,14 +150,14 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     (reason, *_) = semconv.finish_reasons(span.attributes)
     call.finish_reason = call.finish_reason or finish.reason(reason)
     span_rows.completed(call, *(span.attributes.get(key) for key in keys[1:3] if key))
-    if keys.output == PAYLOADS[1] and isinstance(answer, str):
+    if is_streamed and isinstance(answer, str):
         call.content = "truncated"  # a stream's text, without the tool calls if there were any
     return span_rows.without_doubtful_reason(call, reason)
 
 
 def _fill_request(call: LlmCall, span: Span, keys: Keys) -> None:
     sent, params = _content(span, keys.input), _content(span, keys.params)
-    if keys.input == PAYLOADS[0] and payloads.fill_from_request(call, sent, span.memory):
+    if payloads.fill_from_request(call, sent, span.memory):
         return
     given = json_text.as_object(params)
     request = sent if isinstance(sent, dict) else {"messages": sent}
