@@ -35,7 +35,11 @@ def logged(
         background(*before, *command, "--store", store, stderr=stderr) as process,
     ):
         told = written_by(process, store.with_name(store.name + ".server"))
-        yield process, json.loads(told)["http"]
+        try:
+            yield process, json.loads(told)["http"]
+        except BaseException:  # pytest shows it: what the process did tells why
+            print(f"exit status {process.poll()}, log:\n{log.read_text()}")
+            raise
 
 
 def status(http: str, name: str) -> int:
