@@ -1,6 +1,7 @@
 """When DuckDB writes its log into the file: a checkpoint, for which commits have to wait."""
 
 import time
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -20,14 +21,16 @@ BLOCKED = (
 class Checkpoints:
     """The checkpoints of one store, written between two batches."""
 
-    def __init__(self, store: Store, alarms: Alarms) -> None:
+    def __init__(self, store: Store, alarms: Alarms, await_readers: Callable[[], object]) -> None:
         """Start with nothing to write.
 
         Args:
             store: A direct store.
             alarms: Gets the alarm `checkpointing`.
+            await_readers: Waits until no other thread of the loader reads spans. To release memory,
+                DuckDB's limit is lowered for a moment, at which a large read would fail.
         """
-        self._store, self._alarms = store, alarms
+        self._store, self._alarms, self._await_readers = store, alarms, await_readers
         self._unwritten = 0  # bytes stored since the last checkpoint
         self._blocked_at: float | None = None  # since when no checkpoint was possible
 
@@ -45,6 +48,7 @@ class Checkpoints:
             self._unwritten, self._blocked_at = 0, None
             self._alarms.clear(CHECKPOINTING)
             # DuckDB's cache and Arrow's allocator keep memory that the batches no longer need.
+            self._await_readers()
             self._store.release_memory()
             pa.default_memory_pool().release_unused()
             return

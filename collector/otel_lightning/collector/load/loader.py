@@ -81,7 +81,7 @@ class Loader(threading.Thread):
         self._refresher = Refresher(store, settings.workers, spool.arrived.set)
         self._ahead: list[Record] = []  # records read from the spool but not stored yet
         self._stopping = threading.Event()
-        self._checkpoints = Checkpoints(store, self._alarms)
+        self._checkpoints = Checkpoints(store, self._alarms, self._refresher.await_sent)
         self._derive_at = 0.0  # earliest time of the next deriving while it keeps up
         self._postponed = False  # whether deriving has to run soon even if no request arrives
         self._derives_again = False  # whether the last step derived something, or nothing was left
