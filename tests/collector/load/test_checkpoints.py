@@ -20,7 +20,7 @@ def test_memory_is_released_only_once_no_thread_reads_spans(tmp_path: Path) -> N
             checkpoints.stored(STORED_BYTES)
             released.set()
 
-        writes = threading.Thread(target=write)
+        writes = threading.Thread(target=write, daemon=True)
         writes.start()
         assert not released.wait(0.5)
         are_done.set()

@@ -152,7 +152,7 @@ def test_memory_can_be_released_once_no_thread_reads_spans(
         load(store, SENT, dead_letters=tmp_path)
         monkeypatch.setattr(closed_set, "_read_apart", slow)
         refresher.step(FEW, paced=False)
-        waits = threading.Thread(target=refresher.await_sent)
+        waits = threading.Thread(target=refresher.await_sent, daemon=True)
         waits.start()
         assert waits.is_alive()
         may_read.set()

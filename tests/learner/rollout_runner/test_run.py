@@ -204,14 +204,42 @@ def test_killed_run_goes_on_and_no_rollout_that_ended_is_run_twice_or_lost(
         for line in map(json.loads, log.read_text().splitlines())
         if line[0] == "ended"
     )
-    assert len(ends) == 60
+    rows = ask(served, "FROM attempts WHERE run_id = 'killed'")
+    assert len(ends) == 60, [row for row in rows if row["status"] != "ok"]
     # An agent that was killed between its last line and its exit has not ended: it runs again.
     assert sum(ends.values()) - 60 <= 2 * 3
-    rows = ask(served, "FROM attempts WHERE run_id = 'killed'")
     good = Counter((row["task_id"], row["sample"]) for row in rows if row["status"] == "ok")
     assert len(good) == 60
     assert set(good.values()) == {1}
     assert {row["status"] for row in rows} <= {"ok", "lost"}
+
+
+WAITS_AT_FIRST = """
+with open(LOG, 'a') as log:
+    log.write(task['question'] + '\\n')
+if len(open(LOG).readlines()) == 1:
+    time.sleep(600)
+"""
+
+
+def test_a_task_file_that_a_kill_left_empty_is_written_again(
+    served: Path, tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    file = tasks({"id": "a", "question": "How many?"})
+    words = [sys.executable, "-m", "otel_lightning.learner", "run", "--store", str(served)]
+    words += ["--tasks", str(file), "--name", "emptied", "--"]
+    words += agent(WAITS_AT_FIRST.replace("LOG", repr(str(log))))
+    with background(*words, stdout=subprocess.DEVNULL):
+        eventually(log.read_text, 60)
+    inputs = list((served.with_name(f"{served.name}.runs") / "emptied").rglob("*.json"))
+    assert inputs
+    for one in inputs:
+        one.write_text("")
+    done = finish(*words)
+    assert "ok 1, failed 0" in done.stdout, done.stdout
+    assert log.read_text() == "How many?\n" * 2
 
 
 def started_ingester(store: Path) -> bool:

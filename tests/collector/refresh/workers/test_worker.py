@@ -88,7 +88,7 @@ def test_the_owner_need_not_wait_until_spans_are_read_and_sent(worker: Worker) -
 
     worker.read(none(), pa.table({}))
     assert not worker.is_ready
-    waits = threading.Thread(target=worker.await_sent)
+    waits = threading.Thread(target=worker.await_sent, daemon=True)
     waits.start()
     assert waits.is_alive()
     may_read.set()

@@ -9,12 +9,14 @@ flagd provider puts a unit into the same place of each list, and the unit gets o
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from otel_lightning.collector.store import StoreLike
 from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.instrumentation.attributes import POLICY, POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
+
+if TYPE_CHECKING:
+    from otel_lightning.collector.store import StoreLike
 
 SEPARATOR = "+"
 FLAGS = "lightning.flags"
@@ -35,7 +37,7 @@ def in_common(one: str, other: str) -> bool:
     return bool(set(one.split(SEPARATOR)) & set(other.split(SEPARATOR)))
 
 
-def check_alone(flags: Mapping[str, Any], key: str, store: StoreLike | None = None) -> None:
+def check_alone(flags: Mapping[str, Any], key: str, store: "StoreLike | None" = None) -> None:
     """Refuse a flag that a policy of several flags serves together with others.
 
     Its variants were drawn with those of the other flags, so their rewards are those of the

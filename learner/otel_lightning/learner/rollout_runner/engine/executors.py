@@ -133,5 +133,14 @@ class ProcessExecutor:
 
 
 def _write_once(path: Path, text: str) -> None:
-    with suppress(FileExistsError), path.open("x", encoding="utf-8", errors="replace") as file:
-        file.write(text)
+    """Write a file, unless it is there with this size.
+
+    It gets its name when it is whole, since later attempts read what a killed runner wrote.
+    """
+    content = text.encode(errors="replace")
+    with suppress(FileNotFoundError):
+        if path.stat().st_size == len(content):
+            return
+    unnamed = path.with_name(f"{path.name}.partial")
+    unnamed.write_bytes(content)
+    unnamed.replace(path)
