@@ -24,7 +24,7 @@ from support.captures import as_texts
 from otel_lightning.collector.load.from_files import derive_all, load_file, load_judgements
 from otel_lightning.collector.store import open_store
 from otel_lightning.collector.trace_files import records
-from otel_lightning.collector.trace_files.read import read_file
+from otel_lightning.collector.trace_files.read import REQUEST_BYTES, read_file
 
 DATA = Path(__file__).parents[2] / "data"
 EXPORTS = DATA / "exports"
@@ -473,6 +473,39 @@ def test_a_record_that_cannot_be_read_is_named(record: Json, message: str, tmp_p
     with pytest.raises(ValueError, match=message) as told:
         read_file(export)
     assert str(told.value).startswith(f"{export}:2: ")
+
+
+def test_large_spans_are_divided_into_requests_that_an_ingester_accepts(tmp_path: Path) -> None:
+    export = tmp_path / "export.jsonl"
+    spans = [{**GOOD, "id": str(n), "input": "x" * 5_000_000} for n in range(20)]
+    export.write_text("\n".join(map(json.dumps, spans)))
+    requests = read_file(export).requests
+    assert max(len(one.body) for one in requests) <= REQUEST_BYTES
+    found = [
+        span.span_id
+        for one in requests
+        for group in ExportTraceServiceRequest.FromString(one.body).resource_spans
+        for scope in group.scope_spans
+        for span in scope.spans
+    ]
+    assert [one.hex() for one in found] == [records.span_id(str(n)) for n in range(20)]
+
+
+@pytest.mark.parametrize("depth", [200, 900])
+def test_attributes_that_are_nested_too_deeply_are_refused(depth: int, tmp_path: Path) -> None:
+    span = {
+        "name": "n",
+        "span_kind": "LLM",
+        "context": {"trace_id": "t", "span_id": "s"},
+        "start_time": GOOD["startTime"],
+        "attributes": {"a": 0},
+    }
+    text = json.dumps(span).replace('{"a": 0}', '{"a": ' * depth + "0" + "}" * depth)
+    export = tmp_path / "export.json"
+    export.write_text(text)
+    with pytest.raises(ValueError, match="cannot be read") as told:
+        read_file(export)
+    assert str(told.value).startswith(str(export))
 
 
 @given(st.recursive(

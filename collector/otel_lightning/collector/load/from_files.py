@@ -28,7 +28,7 @@ from otel_lightning.collector.trace_files.read import Contents, read_file
 from otel_lightning.collector.trace_files.records import ExportedJudgement
 
 TIMEOUT_SECONDS = 60
-IDS_AT_ONCE = 1_000
+IDS_AT_ONCE = RECORDS_AT_ONCE = 1_000
 
 
 class Loaded(NamedTuple):
@@ -94,9 +94,12 @@ def load_judgements(
             records.append(judgement_record({**item, "trace_id": trace_id}, time_ns))
         except ValueError as error:
             left_out.append(f"a judgement, because {error}")
-    body = as_request(records).SerializeToString()
+    requests = []
+    for start in range(0, len(records), RECORDS_AT_ONCE):
+        some = records[start : start + RECORDS_AT_ONCE]
+        requests.append(Contents("logs", as_request(some).SerializeToString(), len(some)))
     # Nothing is written to the folder: these records can be decoded.
-    new = _store(store, [Contents("logs", body, len(records))], known, client, Path())
+    new = _store(store, requests, known, client, Path())
     return Loaded(len(records), new, left_out=left_out)
 
 

@@ -37,7 +37,10 @@ KINDS: dict[str, tuple[Signal, Any]] = {
     "resourceLogs": ("logs", ExportLogsServiceRequest),
 }
 SPANS_AT_ONCE = 1_000
-"""How many spans of another store become one request."""
+"""Most spans of another store in one request."""
+REQUEST_BYTES = 16_000_000
+"""A request with several of these spans is at most this large: a running ingester refuses requests
+above its `--max-body`."""
 Row = tuple[str, Any]
 """A record and where it stands, for error messages."""
 
@@ -110,11 +113,9 @@ def _json(path: Path, documents: Iterable[Row]) -> TraceFile:
             exported += _exported(where, document)
     spans = [one for one in exported if isinstance(one, ExportedSpan)]
     try:
-        requests += [
-            _request(spans[start : start + SPANS_AT_ONCE])
-            for start in range(0, len(spans), SPANS_AT_ONCE)
-        ]
-    except ValueError as error:
+        for start in range(0, len(spans), SPANS_AT_ONCE):
+            requests += _requests(spans[start : start + SPANS_AT_ONCE])
+    except (ValueError, TypeError) as error:  # orjson refuses with a TypeError
         raise ValueError(f"{path}: a span cannot be read ({error}).") from error
     return TraceFile(
         requests,
@@ -165,10 +166,21 @@ def _read_row(where: str, format_: Format, row: Mapping[str, Any]) -> list[Expor
         return list(format_.read(row))
     except KeyError as error:
         raise ValueError(f"{where}: a record of {format_.NAME} lacks {error}.") from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{where}: a record of {format_.NAME} cannot be read ({error})."
         ) from error
+
+
+def _requests(spans: Sequence[ExportedSpan]) -> Iterator[Contents]:
+    """Yield one request of the spans, or several if it is larger than `REQUEST_BYTES`."""
+    request = _request(spans)
+    if len(request.body) <= REQUEST_BYTES or len(spans) == 1:
+        yield request
+        return
+    half = len(spans) // 2
+    yield from _requests(spans[:half])
+    yield from _requests(spans[half:])
 
 
 def _request(spans: Iterable[ExportedSpan]) -> Contents:
