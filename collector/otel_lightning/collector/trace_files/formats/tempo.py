@@ -15,7 +15,7 @@ from typing import Any
 from otel_lightning.collector.trace_files import records
 from otel_lightning.collector.trace_files.records import Exported, ExportedSpan, Json
 
-NAME = "Tempo or Jaeger"
+NAME = "Tempo"
 
 
 def matches(row: Json) -> bool:
