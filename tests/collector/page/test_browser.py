@@ -23,9 +23,7 @@ from support.running import Ingester, eventually, start
 from otel_lightning.collector.page.statements import with_values
 from otel_lightning.collector.store import open_store
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is in the extra dev"
-)
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is in the extra dev")
 PlaywrightError, expect = playwright.Error, playwright.expect
 pytestmark = [
     pytest.mark.slow,
