@@ -33,9 +33,9 @@ def load(
 ) -> None:
     """Load files of OTLP, or what another trace store exported.
 
-    FILES are files or folders: OTLP as protobuf, JSON or JSON lines, or JSON of Jaeger, Langfuse,
-    LangSmith, MLflow, Phoenix or Tempo; plain, gzip or zstd. Scores and annotations become rewards.
-    Loading a file again changes nothing.
+    FILES are files or folders: OTLP as protobuf, JSON or JSON lines, or JSON, CSV or Parquet of
+    Amazon Bedrock, ClickHouse, Jaeger, Langfuse, LangSmith, MLflow, Phoenix or Tempo; plain, gzip
+    or zstd. Scores and annotations become rewards. Loading a file again changes nothing.
     """
     from otel_lightning.collector.load.from_files import (
         Loaded,

@@ -5,7 +5,7 @@ DuckDB lets one process write to a file, so a running ingester has to store them
 
 import http.client
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -24,11 +24,14 @@ from otel_lightning.collector.spool.folder import dead_letters
 from otel_lightning.collector.store import Server, Store, StoreError
 from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 from otel_lightning.collector.store.sql_text import literal
-from otel_lightning.collector.trace_files.read import Contents, read_file
+from otel_lightning.collector.trace_files.otlp_requests import Contents
+from otel_lightning.collector.trace_files.read import KEPT_BYTES, read_file
 from otel_lightning.collector.trace_files.records import ExportedJudgement
 
 TIMEOUT_SECONDS = 60
 IDS_AT_ONCE = RECORDS_AT_ONCE = 1_000
+PORTION_BYTES = KEPT_BYTES
+"""Bytes of requests that are stored in one transaction. So a file that is kept is stored in one."""
 
 
 class Loaded(NamedTuple):
@@ -46,7 +49,7 @@ class Loaded(NamedTuple):
 def load_file(
     store: Store, path: Path, known: SeenIds | None = None, client: Client | None = None
 ) -> Loaded:
-    """Store one file, completely or not at all.
+    """Store one file, completely or not at all if it is invalid.
 
     Args:
         store: The store, direct or through the running ingester.
@@ -61,8 +64,7 @@ def load_file(
     """
     file = read_file(path)
     new = _store(store, file.requests, known, client, path.parent)
-    records = sum(request.records for request in file.requests)
-    return Loaded(records, new, file.judgements, file.left_out)
+    return Loaded(file.records, new, file.judgements, file.left_out)
 
 
 def load_judgements(
@@ -119,7 +121,7 @@ def _traces_of(store: Store, span_ids: set[str]) -> dict[str, str]:
 
 def _store(
     store: Store,
-    contents: Sequence[Contents],
+    contents: Iterable[Contents],
     known: SeenIds | None,
     client: Client | None,
     folder: Path,
@@ -129,10 +131,26 @@ def _store(
         _send(store.server, contents, client)
         return None
     now = time.time_ns()
-    requests = [Request(c.signal, now, c.body) for c in contents]
     # `forget` looks there, and not in the folder of the file.
     letters = dead_letters(store.path) if store.path else folder
-    return load(store, requests, known, dead_letters=letters)
+    known = known or SeenIds(store)
+    return sum(
+        load(store, some, known, dead_letters=letters)
+        for some in _portions(Request(one.signal, now, one.body) for one in contents)
+    )
+
+
+def _portions(requests: Iterable[Request]) -> Iterator[list[Request]]:
+    """Divide the requests into parts that fit into memory; each is stored in one transaction."""
+    portion, size = list[Request](), 0
+    for request in requests:
+        if portion and size + len(request.body) > PORTION_BYTES:
+            yield portion
+            portion, size = [], 0
+        portion.append(request)
+        size += len(request.body)
+    if portion:
+        yield portion
 
 
 def derive_all(

@@ -1,9 +1,10 @@
 """Parse OTLP's JSON encoding into the protobuf classes.
 
-It is protobuf's JSON mapping with two differences: trace and span ids are hex, not base64, and
-enums are numbers only. Unknown fields are ignored. A record that breaks these rules is replaced by
-one with the reason; the other records stay. The field names come from OTLP's descriptors, so this
-module names only the two kinds of record.
+It is protobuf's JSON mapping with two differences: trace and span ids are hex, and enums are
+numbers. Some SDKs and stores write protobuf's own JSON, so ids in base64 and names of enums are
+read too. Unknown fields are ignored. A record that breaks these rules is replaced by one with the
+reason; the other records stay. The field names come from OTLP's descriptors, so this module names
+only the two kinds of record.
 
 Source:
     OTLP specification 1.11, "JSON Protobuf Encoding".
@@ -140,7 +141,7 @@ def _reader(field: FieldDescriptor) -> Reader:
     elif field.json_name in ID_BYTES:
         read = _scalar(partial(_id, field.json_name))
     elif field.type == field.TYPE_ENUM:
-        read = _scalar(partial(_enum, field.json_name))
+        read = _scalar(partial(_enum, field))
     else:
         read = _scalar(partial(SCALARS[field.cpp_type, field.type == field.TYPE_BYTES], field))
     return partial(_list, read) if field.is_repeated else read
@@ -151,18 +152,32 @@ def _scalar(read: Callable[[Any], Any]) -> Reader:
 
 
 def _id(name: str, value: Any) -> bytes:
+    """Decode an id: hex or, if that is not of the right size, base64.
+
+    The two cannot be confused: hex of 16 bytes is base64 of 24 bytes, and base64 of 16 bytes that
+    has only hex digits is hex of 11 bytes.
+    """
+    size = ID_BYTES[name]
     try:
-        return binascii.unhexlify(value)
-    except (binascii.Error, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} must be {2 * ID_BYTES[name]} hex digits, got {shown(value)}"
-        ) from error
+        read = binascii.unhexlify(value)
+    except (binascii.Error, TypeError, ValueError):
+        read = None
+    if value and (read is None or len(read) != size):
+        decoded = _base64(value)
+        if decoded is not None and len(decoded) == size:
+            return decoded
+    if read is None:
+        raise ValueError(f"{name} must be {2 * size} hex digits, got {shown(value)}")
+    return read
 
 
-def _enum(name: str, value: Any) -> int:
+def _enum(field: Any, value: Any) -> int:
+    known = field.enum_type.values_by_name
+    if isinstance(value, str) and value in known:
+        return int(known[value].number)
     # Not isinstance: True is an int in Python, but no enum in JSON.
     if type(value) is not int:
-        raise ValueError(f"{name} must be a number in OTLP/JSON, got {shown(value)}")
+        raise ValueError(f"{field.json_name} must be a number in OTLP/JSON, got {shown(value)}")
     return value
 
 
@@ -199,12 +214,20 @@ def _double(field: FieldDescriptor, value: Any) -> float:
 
 
 def _bytes(field: FieldDescriptor, value: Any) -> bytes:
-    """Decode base64, standard or URL-safe, with or without padding."""
+    if (decoded := _base64(value)) is None:
+        raise _wrong(field, "base64", value)
+    return decoded
+
+
+def _base64(value: Any) -> bytes | None:
+    """Decode base64, standard or URL-safe, with or without padding; None if it is none."""
+    if not isinstance(value, str):
+        return None
+    standard = value.replace("-", "+").replace("_", "/").rstrip("=")
     try:
-        standard = value.replace("-", "+").replace("_", "/").rstrip("=")
         return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
-    except (AttributeError, binascii.Error, ValueError) as error:
-        raise _wrong(field, "base64", value) from error
+    except (binascii.Error, ValueError):
+        return None
 
 
 def _wrong(field: FieldDescriptor, expected: str, value: Any) -> ValueError:

@@ -1,65 +1,59 @@
-"""Read files of traces: protobuf, JSON or JSON lines, plain, gzip or zstd, detected by content.
+"""Read files of traces: protobuf, JSON, JSON lines, CSV or Parquet, plain, gzip or zstd.
 
-JSON holds OTLP, or records that another trace store exported.
+What a file holds is detected by its content: OTLP, or records that another trace store exported.
+JSON lines, CSV and Parquet are read in parts, so that a large file needs no more memory.
 """
 
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from io import BufferedReader
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import orjson
 import zstandard
-from google.protobuf.message import DecodeError
-from google.protobuf.unknown_fields import UnknownFieldSet
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector.otlp.json_encoding import parse_json
-from otel_lightning.collector.otlp.signals import Signal
-from otel_lightning.collector.trace_files.formats import FORMATS, Format
-from otel_lightning.collector.trace_files.records import (
-    Exported,
-    ExportedJudgement,
-    ExportedSpan,
-    LeftOut,
-    key_values,
+from otel_lightning.collector.trace_files.exports import Item, Row, read_rows
+from otel_lightning.collector.trace_files.otlp_requests import (
+    RESOURCES,
+    Contents,
+    from_json,
+    from_protobuf,
 )
+from otel_lightning.collector.trace_files.records import ExportedJudgement
+from otel_lightning.collector.trace_files.tables import csv_rows, parquet_rows
 
-# First bytes of a compressed file: RFC 1952 (gzip) and RFC 8878 (zstd).
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-RESOURCES = b"\x0a"  # tag of field 1, length-delimited: the first byte of every OTLP request
-CONTINUES = 0x80  # bit set in every byte of a varint except the last
-KINDS: dict[str, tuple[Signal, Any]] = {
-    "resourceSpans": ("traces", ExportTraceServiceRequest),
-    "resourceLogs": ("logs", ExportLogsServiceRequest),
-}
-SPANS_AT_ONCE = 1_000
-"""Most spans of another store in one request."""
-REQUEST_BYTES = 16_000_000
-"""A request with several of these spans is at most this large: a running ingester refuses requests
-above its `--max-body`."""
-Row = tuple[str, Any]
-"""A record and where it stands, for error messages."""
-
-
-class Contents(NamedTuple):
-    """One OTLP request from a file: its signal, protobuf bytes and number of records."""
-
-    signal: Signal
-    body: bytes
-    records: int
+# First bytes of a file: RFC 1952 (gzip), RFC 8878 (zstd), Apache Parquet.
+GZIP, ZSTD, PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
+JSON_STARTS = (b"{", b"[")
+HEAD_BYTES = 1 << 16
+"""Number of bytes that tell what a file holds."""
+KEPT_BYTES = 64_000_000
+"""Requests of a file with more bytes than this are not kept: the file is read again to store it."""
 
 
 class TraceFile(NamedTuple):
     """What a file holds."""
 
-    requests: list[Contents]
+    requests: Iterable[Contents]
+    """Each loop over them reads a large file again."""
+    records: int
+    """Number of spans and log records."""
     judgements: Sequence[ExportedJudgement] = ()
     left_out: Sequence[str] = ()
     """Why records cannot be stored: one clause for each record."""
+
+
+class _Again:
+    """The requests of a file, which each loop over them reads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[Contents]:
+        return (one for one in _items(self._path) if isinstance(one, Contents))
 
 
 def read_file(path: Path) -> TraceFile:
@@ -69,198 +63,140 @@ def read_file(path: Path) -> TraceFile:
         ValueError: If it holds no traces, is damaged or is truncated; the message says which.
         OSError: If it cannot be read.
     """
-    try:
-        data = _decompress(path.read_bytes())
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
-        # BadGzipFile is an OSError too, but means damage and not that the file is unreadable.
-        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
-            raise
-        raise ValueError(f"{path}: the compressed file is damaged or cut off ({error}). "
-                         f"Export it again.") from error  # fmt: skip
-    if not data.strip():
-        raise ValueError(f"{path}: is empty. Export the traces again.")
-    if data.lstrip()[:1] in (b"{", b"["):
-        return _json(path, _documents(path, data))
-    return TraceFile([_protobuf(path, data)])
-
-
-def _decompress(data: bytes) -> bytes:
-    if data.startswith(GZIP):
-        return gzip.decompress(data)
-    if data.startswith(ZSTD):
-        with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-            return bytes(reader.read())
-    return data
-
-
-def _documents(path: Path, data: bytes) -> Iterator[Row]:
-    try:
-        document = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        for number, line in _json_lines(path, data):
-            yield f"{path}:{number}", line
-    else:
-        yield str(path), document
-
-
-def _json(path: Path, documents: Iterable[Row]) -> TraceFile:
-    requests: list[Contents] = []
-    exported: list[Exported] = []
-    for where, document in documents:
-        if otlp := _otlp(where, document):
-            requests.append(otlp)
+    kept, judgements, left_out = list[Contents](), list[ExportedJudgement](), list[str]()
+    size = records = 0
+    for one in _items(path):
+        if isinstance(one, Contents):
+            size, records = size + len(one.body), records + one.records
+            if size <= KEPT_BYTES:
+                kept.append(one)
+            else:
+                kept.clear()
+        elif isinstance(one, ExportedJudgement):
+            judgements.append(one)
         else:
-            exported += _exported(where, document)
-    spans = [one for one in exported if isinstance(one, ExportedSpan)]
+            left_out.append(one.reason)
+    requests = kept if size <= KEPT_BYTES else _Again(path)
+    return TraceFile(requests, records, judgements, left_out)
+
+
+def _items(path: Path) -> Iterator[Item]:
+    """Yield everything in a file, in order."""
+    with path.open("rb", buffering=0) as file:
+        start = file.read(len(PARQUET))
+        file.seek(0)
+        if start == PARQUET:
+            yield from read_rows(_numbered(path, parquet_rows(path)))
+            return
+        try:
+            with BufferedReader(_decompressed(file, start), HEAD_BYTES) as stream:
+                yield from _of_stream(path, stream)
+        except (EOFError, zlib.error, zstandard.ZstdError, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path}: the compressed file is damaged or cut off ({error}). "
+                             f"Export it again.") from error  # fmt: skip
+
+
+def _decompressed(file: IO[bytes], start: bytes) -> Any:
+    if start.startswith(GZIP):
+        return gzip.GzipFile(fileobj=file)
+    if start == ZSTD:
+        return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+    return file
+
+
+def _of_stream(path: Path, stream: BufferedReader) -> Iterator[Item]:
+    head = stream.peek(HEAD_BYTES)
+    if not head.strip():
+        raise ValueError(f"{path}: is empty. Export the traces again.")
+    if head.startswith(RESOURCES):
+        yield from _of_bytes(path, stream.read())
+    elif head.lstrip().startswith(JSON_STARTS):
+        yield from _of_documents(_documents(path, stream))
+    elif _is_csv(head):
+        yield from read_rows(_numbered(path, csv_rows(stream)))
+    else:
+        yield from_protobuf(path, stream.read())
+
+
+def _of_bytes(path: Path, data: bytes) -> Iterator[Item]:
+    """Yield a request in protobuf, or what JSON holds that begins with an empty line.
+
+    Both can begin with a line break and a brace, which are a resource of 123 bytes in protobuf.
+    """
     try:
-        for start in range(0, len(spans), SPANS_AT_ONCE):
-            requests += _requests(spans[start : start + SPANS_AT_ONCE])
-    except (ValueError, TypeError) as error:  # orjson refuses with a TypeError
-        raise ValueError(f"{path}: a span cannot be read ({error}).") from error
-    return TraceFile(
-        requests,
-        [one for one in exported if isinstance(one, ExportedJudgement)],
-        [one.reason for one in exported if isinstance(one, LeftOut)],
-    )
+        yield from_protobuf(path, data)
+    except ValueError:
+        if not data.lstrip().startswith(JSON_STARTS):
+            raise
+        yield from _of_documents(_documents(path, data.splitlines(keepends=True)))
 
 
-def _json_lines(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(data.splitlines(), start=1):
-        if line.strip():
-            try:
-                yield number, orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                raise ValueError(
-                    f"{path}:{number}: is not JSON, or is cut off ({error}). Export it again."
-                ) from error
-
-
-def _otlp(where: str, document: Any) -> Contents | None:
-    """Return the request that is in a document, None if it is not OTLP."""
-    for key, (signal, kind) in KINDS.items():
-        if isinstance(document, dict) and key in document:
-            try:
-                request = parse_json(kind, orjson.dumps(document))
-            except ValueError as error:
-                raise ValueError(f"{where}: is not OTLP/JSON ({error}).") from error
-            return Contents(signal, request.SerializeToString(), _count(request))
-    return None
-
-
-def _exported(where: str, document: Any) -> Iterator[Exported]:
-    """Yield what a document of another trace store holds: one record, a list, or a page of them."""
-    page = document.get("data") if isinstance(document, dict) else document
-    rows = page if isinstance(page, list) else [document]
-    for row in rows:
-        format_ = next((one for one in FORMATS if isinstance(row, dict) and one.matches(row)), None)
-        if format_ is None:
-            raise ValueError(
-                f"{where}: is JSON, but neither OTLP (it has neither resourceSpans nor "
-                f"resourceLogs) nor an export of {', '.join(one.NAME for one in FORMATS)}."
-            )
-        yield from _read_row(where, format_, row)
-
-
-def _read_row(where: str, format_: Format, row: Mapping[str, Any]) -> list[Exported]:
+def _is_csv(head: bytes) -> bool:
+    """Tell whether bytes begin with a line of text that has commas."""
     try:
-        return list(format_.read(row))
-    except KeyError as error:
-        raise ValueError(f"{where}: a record of {format_.NAME} lacks {error}.") from error
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        line = head.splitlines()[0].decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return False
+    return "," in line and line.isprintable()
+
+
+def _numbered(path: Path, rows: Iterator[Mapping[str, Any]]) -> Iterator[Row]:
+    """Yield the rows of a table, each with its number from 1."""
+    number = 0
+    try:
+        for row in rows:
+            number += 1
+            yield Row(f"{path}, row {number}", row, is_of_table=True)
+    except ValueError as error:
+        where = f"{path}, after row {number}" if number else str(path)
+        raise ValueError(f"{where}: {error}. Export it again.") from error
+    if not number:
+        raise ValueError(f"{path}: is a table without rows. Export the traces again.")
+
+
+def _documents(path: Path, lines: Iterable[bytes]) -> Iterator[Row]:
+    """Yield the document that a file is, or each line of JSON lines."""
+    filled = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    number, first = next(filled)
+    second = next(filled, None)
+    rest = chain((second,) if second else (), filled)
+    try:
+        document = orjson.loads(first)
+    except orjson.JSONDecodeError as error:
+        # These are no JSON lines, but one document of several lines, or damaged.
+        data = first + b"".join(line for _, line in rest)
+        yield Row(str(path), _parsed(path, number, data, error))
+        return
+    yield Row(f"{path}:{number}" if second else str(path), document)
+    for number, line in rest:
+        yield Row(f"{path}:{number}", _parsed(path, number, line))
+
+
+def _parsed(
+    path: Path, number: int, data: bytes, first: orjson.JSONDecodeError | None = None
+) -> Any:
+    """Parse JSON; the message of an error names this line, and the first error if there was one."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
         raise ValueError(
-            f"{where}: a record of {format_.NAME} cannot be read ({error})."
+            f"{path}:{number}: is not JSON, or is cut off ({first or error}). Export it again."
         ) from error
 
 
-def _requests(spans: Sequence[ExportedSpan]) -> Iterator[Contents]:
-    """Yield one request of the spans, or several if it is larger than `REQUEST_BYTES`."""
-    request = _request(spans)
-    if len(request.body) <= REQUEST_BYTES or len(spans) == 1:
-        yield request
+def _of_documents(documents: Iterable[Row]) -> Iterator[Item]:
+    return read_rows(row for document in documents for row in _records(document))
+
+
+def _records(document: Row) -> Iterator[Row | Contents]:
+    """Yield a document of OTLP, or the records of others: one, a list, or a page of them."""
+    where, content, _ = document
+    if otlp := from_json(where, content):
+        yield otlp
         return
-    half = len(spans) // 2
-    yield from _requests(spans[:half])
-    yield from _requests(spans[half:])
-
-
-def _request(spans: Iterable[ExportedSpan]) -> Contents:
-    """Build one request of the spans, grouped by neighbours of the same resource and scope."""
-    resources = [
-        {
-            "resource": {"attributes": key_values(resource)},
-            "scopeSpans": [{"scope": {"name": scope}, "spans": [one.span for one in some]}],
-        }
-        for (resource, scope), some in groupby(spans, lambda one: (one.resource, one.scope))
-    ]
-    body = orjson.dumps({"resourceSpans": resources})
-    request = parse_json(ExportTraceServiceRequest, body)
-    return Contents("traces", request.SerializeToString(), _count(request))
-
-
-def _protobuf(path: Path, data: bytes) -> Contents:
-    is_protobuf = False
-    for signal, kind in KINDS.values():
-        try:
-            request = kind.FromString(data)
-        except DecodeError:
-            continue
-        is_protobuf = True
-        if _fits(request):
-            return Contents(signal, data, _count(request))
-    if is_protobuf:
-        raise ValueError(
-            f"{path}: is protobuf but holds no OTLP traces or logs. Metrics are not stored."
-        )
-    raise ValueError(_not_protobuf(path, data))
-
-
-def _records(request: Any) -> Iterator[Any]:
-    """Yield the spans or log records of a request."""
-    traces = isinstance(request, ExportTraceServiceRequest)
-    for resource in request.resource_spans if traces else request.resource_logs:
-        for scope in resource.scope_spans if traces else resource.scope_logs:
-            yield from scope.spans if traces else scope.log_records
-
-
-def _count(request: Any) -> int:
-    return sum(1 for _ in _records(request))
-
-
-def _fits(request: Any) -> bool:
-    """Return whether the bytes are a request of this signal.
-
-    Traces, logs and metrics have the same nesting, so one parses as another. Then the fields of a
-    record have wrong wire types, and protobuf keeps them as unknown fields.
-    """
-    record = next(_records(request), None)
-    if record is None:
-        return False
-    unknown: Any = UnknownFieldSet(record)
-    return not any(field.field_number in record.DESCRIPTOR.fields_by_number for field in unknown)
-
-
-def _not_protobuf(path: Path, data: bytes) -> str:
-    """Return an error message: the file is truncated, or is not OTLP."""
-    position = 0
-    while data[position : position + 1] == RESOURCES:
-        size, begin = _varint(data, position + 1)
-        if begin + size > len(data):
-            return (
-                f"{path}: is cut off: a part of {size} bytes begins at byte {begin}, but the file "
-                f"ends at byte {len(data)}. Export it again."
-            )
-        position = begin + size
-    return f"{path}: is not OTLP: neither protobuf nor JSON. Give files as an OTLP exporter writes."
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read a protobuf varint; return its value and the position after it."""
-    value = shift = 0
-    # 64 bits in groups of 7 are at most 10 bytes.
-    for byte in data[position : position + 10]:
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < CONTINUES:
-            break
-    return value, position
+    page = content.get("data") if isinstance(content, dict) else content
+    if not isinstance(page, list):
+        yield document
+        return
+    for number, row in enumerate(page, start=1):
+        yield Row(f"{where}, record {number}", row)

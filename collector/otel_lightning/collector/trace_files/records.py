@@ -3,7 +3,6 @@
 The functions build OTLP/JSON from plain Python values.
 """
 
-import binascii
 import math
 import re
 from base64 import b64decode
@@ -24,6 +23,7 @@ TRACE_BYTES, SPAN_BYTES = 16, 8
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 INT64 = 1 << 63
+BEYOND_MICROSECONDS = re.compile(r"\.\d{6}(\d{1,3})")
 
 
 class ExportedSpan(NamedTuple):
@@ -65,6 +65,8 @@ def span(  # noqa: PLR0913  the fields of a span
     status: int = 0,
     message: str | None = None,
     events: Iterable[Json] = (),
+    links: Iterable[Json] = (),
+    trace_state: str | None = None,
     kind: int = INTERNAL,
 ) -> Json:
     """Build one span. Without an end, it ends when it starts."""
@@ -78,30 +80,37 @@ def span(  # noqa: PLR0913  the fields of a span
         "endTimeUnixNano": start_ns if end_ns is None else end_ns,
         "attributes": key_values(attributes),
         "events": list(events),
+        "links": list(links),
+        "traceState": trace_state or "",
         "status": {"code": status, "message": message or ""},
     }
 
 
-def otlp_span(span: Json) -> Json:
-    """Rewrite a span in protobuf's JSON mapping, with names of enums and base64, as OTLP/JSON."""
-    status, parent = span.get("status") or {}, span.get("parentSpanId")
-    return {
-        **span,
-        **_ids(span),
-        "parentSpanId": span_id(parent) if parent else "",
-        "kind": _enum(span.get("kind"), "SPAN_KIND_", KINDS),
-        "status": {**status, "code": _enum(status.get("code"), "STATUS_CODE_", CODES)},
-        "links": [{**link, **_ids(link)} for link in span.get("links") or []],
-    }
+def kind_number(value: Any) -> int:
+    """Return the number of a span kind that is written as `SPAN_KIND_CLIENT`, `Client` or 3.
+
+    Raises:
+        ValueError: If there is no such kind.
+    """
+    return _enum(value, "SPAN_KIND_", KINDS)
 
 
-def _ids(of: Json) -> Json:
-    return {"traceId": trace_id(of["traceId"]), "spanId": span_id(of["spanId"])}
+def status_number(value: Any) -> int:
+    """Return the number of a status that is written as `STATUS_CODE_ERROR`, `Error` or 2.
+
+    Raises:
+        ValueError: If there is no such status.
+    """
+    return _enum(value, "STATUS_CODE_", CODES)
 
 
 def _enum(value: Any, prefix: str, names: tuple[str, ...]) -> int:
-    """Return the number of an enum that is written as a name or as a number."""
-    return names.index(value.removeprefix(prefix)) if isinstance(value, str) else value or 0
+    if not isinstance(value, str):
+        return value or 0
+    name = value.upper().removeprefix(prefix)
+    if name and name not in names:
+        raise ValueError(f"'{value}' is none of {', '.join(names)}")
+    return names.index(name) if name else 0
 
 
 def event(name: str, time_ns: int, attributes: Json) -> Json:
@@ -142,10 +151,16 @@ def nanoseconds(time: str) -> int:
 
     Raises:
         ValueError: If it is not ISO 8601.
+
+    Example:
+        >>> nanoseconds("1970-01-01 00:00:01.000000123")
+        1000000123
     """
     moment = datetime.fromisoformat(time)
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (moment - EPOCH) // MICROSECOND * 1000
+    # Python's times end at microseconds, and the digits behind them are not rounded.
+    beyond = BEYOND_MICROSECONDS.search(time)
+    return (moment - EPOCH) // MICROSECOND * 1000 + int(f"{beyond[1]:0<3}" if beyond else 0)
 
 
 def trace_id(text: str) -> str:
@@ -165,12 +180,12 @@ def span_id(text: str) -> str:
 
 
 def _hex(text: str, size: int) -> str:
-    """Return an id in hex that is written in hex or base64, '' if it is neither."""
+    """Return an id in hex that is written in hex or, by MLflow, base64; '' if it is neither."""
     if re.fullmatch(rf"[0-9a-fA-F]{{{2 * size}}}", text):
         return text.lower()
     try:
         decoded = b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         return ""
     return decoded.hex() if len(decoded) == size else ""
 

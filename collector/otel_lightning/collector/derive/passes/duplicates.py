@@ -423,12 +423,10 @@ def _first(layers: Iterable[LlmCall], name: str) -> Any:
 
 
 def _aggregate(call: LlmCall, node: Node) -> AgentRun:
-    # A span such as `chat gpt-4o` is named after a model, not an agent.
-    is_named = not (call.request_model and call.request_model in (node.name or ""))
     return AgentRun(
         trace_id=call.trace_id,
         span_id=call.span_id,
-        name=call.agent_name or (node.name if is_named else None),
+        name=call.agent_name or node.name,
         kind="agent",
         parent_span_id=call.parent_span_id,
         start_ns=call.start_ns,

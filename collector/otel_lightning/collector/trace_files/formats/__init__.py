@@ -3,7 +3,7 @@
 A format is a module with
 
 - `NAME`: the store, as messages name it
-- `matches(row)`: whether a JSON object is a record of this store
+- `matches(row)`: whether a JSON object, or a row of a table, is a record of this store
 - `read(row)`: yield what the record holds
 
 Only one format may match a record, so their order is free.
@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from otel_lightning.collector.trace_files.formats import (
+    bedrock,
+    clickhouse,
     jaeger,
     langfuse,
     langsmith,
@@ -41,4 +43,13 @@ class Format(Protocol):
         """
 
 
-FORMATS: tuple[Format, ...] = (jaeger, langfuse, langsmith, mlflow, phoenix, tempo)
+FORMATS: tuple[Format, ...] = (
+    bedrock,
+    clickhouse,
+    jaeger,
+    langfuse,
+    langsmith,
+    mlflow,
+    phoenix,
+    tempo,
+)

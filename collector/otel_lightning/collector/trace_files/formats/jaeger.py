@@ -16,7 +16,6 @@ from otel_lightning.collector.trace_files.records import Exported, ExportedSpan,
 NAME = "Jaeger"
 MICROSECOND = 1000  # nanoseconds
 KINDS = {name.lower(): number for number, name in enumerate(records.KINDS)}
-STATUS = {name: number for number, name in enumerate(records.CODES)}
 SCOPES = ("otel.scope.name", "otel.library.name")
 """The tag with the name of the scope, today's and the former."""
 FIELDS = frozenset({"span.kind", "otel.status_code", "otel.status_description", "error", *SCOPES})
@@ -42,6 +41,7 @@ def _process(process: Json) -> Json:
 def _span(one: Json, resource: Json) -> ExportedSpan:
     tags = _tags(one.get("tags"))
     start_ns = int(one["startTime"]) * MICROSECOND
+    code = tags.get("otel.status_code")
     failed = records.ERROR if tags.get("error") in (True, "true") else 0
     span = records.span(
         trace_id=one["traceID"].zfill(2 * records.TRACE_BYTES),
@@ -51,7 +51,7 @@ def _span(one: Json, resource: Json) -> ExportedSpan:
         start_ns=start_ns,
         end_ns=start_ns + int(one["duration"]) * MICROSECOND,
         attributes={key: value for key, value in tags.items() if key not in FIELDS},
-        status=STATUS.get(str(tags.get("otel.status_code")), failed),
+        status=records.status_number(code) if code else failed,
         message=tags.get("otel.status_description"),
         events=[_event(log) for log in one.get("logs") or []],
         kind=KINDS.get(str(tags.get("span.kind")), records.INTERNAL),

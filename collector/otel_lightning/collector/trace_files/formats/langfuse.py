@@ -1,10 +1,12 @@
-"""Langfuse: observations, traces and scores, from its API or its export to files.
+"""Langfuse: observations, traces and scores, from its API, its page, or its export to blob storage.
 
-The API writes names as `traceId`, the export as `trace_id`. An observation becomes the span that
+The API and the page write names as `traceId`, the other export as `trace_id`. In CSV all values are
+texts, and older versions quote them as in JSON. An observation becomes the span that
 Langfuse's SDK would have sent, so that the dialect `langfuse` reads it, whatever had recorded it.
 
 Source:
-    `fern/apis/server/definition` of langfuse/langfuse; "Blob storage export field reference".
+    `fern/apis/server/definition` and `worker/src/features/database-read-stream` of
+    langfuse/langfuse; "Blob storage export field reference".
 """
 
 import re
@@ -54,7 +56,17 @@ def read(row: Json) -> Iterator[Exported]:
 
 
 def _snake(row: Json) -> Json:
-    return {CAPITAL.sub("_", name).lower(): value for name, value in row.items()}
+    return {CAPITAL.sub("_", name).lower(): _unquoted(value) for name, value in row.items()}
+
+
+def _unquoted(value: Any) -> Any:
+    """Return a text without the quotes of JSON around it."""
+    if not isinstance(value, str) or value[:1] != '"':
+        return value
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return value
 
 
 def _trace(trace: Json) -> Iterator[Exported]:

@@ -1,5 +1,7 @@
 """LangSmith: runs and feedback, as its SDK and its API write them in JSON.
 
+The bulk export writes the same fields in Parquet, where objects are JSON texts.
+
 A run becomes the span that LangSmith's own OpenTelemetry exporter would have sent, so that the
 dialect `langsmith` reads it.
 
@@ -18,12 +20,14 @@ from otel_lightning.collector.trace_files.records import (
     Json,
     LeftOut,
 )
+from otel_lightning.collector.trace_files.written_values import structure
 
 NAME = "LangSmith"
 RUN = frozenset({"id", "run_type", "start_time", "trace_id"})
 FEEDBACK = frozenset({"id", "key", "score", "run_id"})
 OPERATIONS = {"llm": "chat", "tool": "execute_tool", "retriever": "embeddings", "prompt": "chat"}
 """The operation of OpenTelemetry by the type of run; `embeddings` is what LangSmith sends."""
+OBJECTS = ("inputs", "outputs", "extra", "metadata")
 METADATA = "langsmith.metadata."
 COUNTS = {"prompt_tokens": "input", "completion_tokens": "output", "total_tokens": "total"}
 
@@ -35,7 +39,11 @@ def matches(row: Json) -> bool:
 
 def read(row: Json) -> Iterator[Exported]:
     """Yield the span of a run, or the judgement of a feedback."""
-    yield _feedback(row) if row.keys() >= FEEDBACK else _run(row)
+    yield _feedback(row) if row.keys() >= FEEDBACK else _run(_with_objects(row))
+
+
+def _with_objects(run: Json) -> Json:
+    return {**run, **{name: structure(run[name]) for name in OBJECTS if name in run}}
 
 
 def _run(run: Json) -> ExportedSpan:

@@ -1,5 +1,7 @@
 """MLflow: a trace as `Trace.to_json()` and `mlflow traces get` write it.
 
+The table that `search_traces()` returns has this JSON in the column `trace`.
+
 Source:
     `mlflow/entities/trace.py`, `span.py` and `assessment.py` of mlflow/mlflow 3.
 """
@@ -14,28 +16,36 @@ from otel_lightning.collector.trace_files.records import (
     Json,
     LeftOut,
 )
+from otel_lightning.collector.trace_files.written_values import structure
 
 NAME = "MLflow"
-STATUS = {"STATUS_CODE_OK": records.OK, "STATUS_CODE_ERROR": records.ERROR}
 
 
 def matches(row: Json) -> bool:
     """Tell whether this is a trace of MLflow."""
-    data = row.get("data")
-    return "info" in row and isinstance(data, Mapping) and "spans" in data
+    trace = _trace(row)
+    data = trace.get("data")
+    return "info" in trace and isinstance(data, Mapping) and "spans" in data
+
+
+def _trace(row: Json) -> Json:
+    """Return the trace that a record is, or that a row of a table has."""
+    trace = structure(row.get("trace"))
+    return trace if isinstance(trace, Mapping) else row
 
 
 def read(row: Json) -> Iterator[Exported]:
     """Yield the spans of a trace and its assessments."""
-    spans = row["data"]["spans"]
+    trace = _trace(row)
+    spans = trace["data"]["spans"]
     if not spans:
         yield LeftOut("a trace of MLflow without spans")
         return
-    service = (row["info"].get("tags") or {}).get("service.name")
+    service = (trace["info"].get("tags") or {}).get("service.name")
     for one in spans:
         yield ExportedSpan(_span(one), {"service.name": service}, "mlflow")
     trace_id = records.trace_id(spans[0]["trace_id"])
-    for assessment in row["info"].get("assessments") or []:
+    for assessment in trace["info"].get("assessments") or []:
         yield _assessment(assessment, trace_id)
 
 
@@ -50,7 +60,7 @@ def _span(one: Json) -> Json:
         end_ns=one.get("end_time_unix_nano"),
         # MLflow's attributes are JSON texts, and so are they in the spans that it sends by OTLP.
         attributes={key: records.json_text(v) for key, v in (one.get("attributes") or {}).items()},
-        status=STATUS.get(status.get("code") or "", 0),
+        status=records.status_number(status.get("code")),
         message=status.get("message"),
         events=[
             records.event(event["name"], event["time_unix_nano"], event.get("attributes") or {})

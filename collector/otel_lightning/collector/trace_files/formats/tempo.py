@@ -2,7 +2,7 @@
 
 Tempo answers `/api/traces/ID` with `{"batches": […]}` and `/api/v2/traces/ID` with
 `{"trace": {"resourceSpans": […]}}`; Jaeger answers `/api/v3/traces/ID` with `{"result": …}`.
-Both follow protobuf's JSON mapping: enums are names, and ids can be base64.
+Both follow protobuf's JSON mapping, which `otlp.json_encoding` reads too.
 
 Source:
     `pkg/tempopb/tempo.proto` of grafana/tempo; `api_v3/query_service.proto` of
@@ -12,7 +12,6 @@ Source:
 from collections.abc import Iterator
 from typing import Any
 
-from otel_lightning.collector.trace_files import records
 from otel_lightning.collector.trace_files.records import Exported, ExportedSpan, Json
 
 NAME = "Tempo"
@@ -32,7 +31,7 @@ def read(row: Json) -> Iterator[Exported]:
         for scope in resource.get("scopeSpans") or former:
             name = (scope.get("scope") or scope.get("instrumentationLibrary") or {}).get("name")
             for span in scope.get("spans") or []:
-                yield ExportedSpan(records.otlp_span(span), told, name or "")
+                yield ExportedSpan(span, told, name or "")
 
 
 def _resources(row: Json) -> Any:

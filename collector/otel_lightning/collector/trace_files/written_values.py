@@ -1,0 +1,61 @@
+"""Values that a table holds as text: JSON, or literals of Python (pandas) or ClickHouse.
+
+A cell of CSV has text only. So lists and objects are written there as `json.dumps()`, `repr()` or
+ClickHouse writes them: `{"a":1}`, `{'a': None}`, `{'a':'b'}`.
+"""
+
+import ast
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+QUOTED = r"""(?P<quoted>'[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*")"""
+LITERAL = re.compile(rf"{QUOTED}|\b(?P<word>None|True|False|nan)\b", re.DOTALL)
+WORDS = {"None": "null", "True": "true", "False": "false", "nan": "null"}
+
+
+def structure(value: Any) -> Any:
+    r"""Return the list or object that a text holds, and any other value as it is.
+
+    Example:
+        >>> structure("{'a': [None, 'it\\'s']}")
+        {'a': [None, "it's"]}
+        >>> structure("plain {text}")
+        'plain {text}'
+    """
+    if not isinstance(value, str) or value[:1] not in {"{", "["}:
+        return value
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return orjson.loads(LITERAL.sub(_as_json, value))
+    except (ValueError, SyntaxError, TypeError):
+        return value
+
+
+def _as_json(found: re.Match[str]) -> str:
+    if found["word"]:
+        return WORDS[found["word"]]
+    # ClickHouse leaves line breaks in texts as they are, which no literal of Python may have.
+    text = found["quoted"].replace("\n", "\\n").replace("\r", "\\r")
+    return orjson.dumps(ast.literal_eval(text)).decode()
+
+
+def flat(attributes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return attributes with the names of nested objects joined by dots.
+
+    Example:
+        >>> flat({"gen_ai": {"request": {"model": "m"}}, "x": [1]})
+        {'gen_ai.request.model': 'm', 'x': [1]}
+    """
+    joined: dict[str, Any] = {}
+    for name, value in attributes.items():
+        if isinstance(value, Mapping):
+            joined |= flat(value, f"{prefix}{name}.")
+        else:
+            joined[f"{prefix}{name}"] = value
+    return joined
