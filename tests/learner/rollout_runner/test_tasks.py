@@ -125,6 +125,15 @@ def test_held_out_task_with_the_input_of_a_task_to_learn_from_is_named() -> None
     assert told_copies(judging[1:], learning) is None
 
 
+def test_held_out_tasks_with_equal_inputs_are_named() -> None:
+    judging = [Task(name, {"q": q}) for name, q in (("a", 1), ("b", 2), ("c", 1), ("d", 1))]
+    told = told_copies([*judging, Task("only an id", {}), Task("another id", {})], [])
+    assert told is not None
+    assert told.startswith("3 held-out tasks have the same input as another held-out task")
+    assert "such as 'a' and 'c'" in told
+    assert told_copies(judging[:2], []) is None
+
+
 def filled(words: list[str], task: Task) -> list[str]:
     (one,) = plan(Job((), words), [task])
     return command(words, Attempt(one), {"file": Path("/t.json"), "flags": None})

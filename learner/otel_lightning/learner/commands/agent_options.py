@@ -114,7 +114,7 @@ def agent_options(
 
 
 def tell_copies(tasks: Path, held_out: float) -> None:
-    """Warn of held-out tasks that are tasks to learn from under another id."""
+    """Warn of held-out tasks that are other tasks of the file under another id."""
     from otel_lightning.learner.rollout_runner.tasks import (
         HELD_OUT,
         TRAIN,

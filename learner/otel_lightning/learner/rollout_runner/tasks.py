@@ -1,7 +1,7 @@
 """Read tasks: JSON lines, JSON, CSV or Parquet, one task a row."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -121,7 +121,7 @@ def chosen(tasks: Iterable[Task], split: str, held_out: float) -> list[Task]:
 
 
 def told_copies(judging: Iterable[Task], learning: Iterable[Task]) -> str | None:
-    """Warn of tasks that judge and have the same input as a task that is learned from.
+    """Warn of tasks that judge and have the same input as a task to learn from, or as each other.
 
     It is no error: an agent may take what differs from the id. A task that is an id and nothing
     else has no input to compare.
@@ -131,16 +131,28 @@ def told_copies(judging: Iterable[Task], learning: Iterable[Task]) -> str | None
         learning: Tasks to learn from.
 
     Returns:
-        A sentence with their number and an example; None if there is no such task.
+        Sentences with their number and an example; None if there is no such task.
     """
+    judging = [one for one in judging if one.fields]
     learned = {one.input_hash: one.task_id for one in learning if one.fields}
-    found = [
-        (one.task_id, learned[one.input_hash])
-        for one in judging
-        if one.fields and one.input_hash in learned
-    ]
-    if not found:
-        return None
+    found = [(one.task_id, learned[one.input_hash]) for one in judging if one.input_hash in learned]
+    by_input: dict[str, list[str]] = {}
+    for one in judging:
+        by_input.setdefault(one.input_hash, []).append(one.task_id)
+    repeated = [ids for ids in by_input.values() if len(ids) > 1]
+    sentences = [_told_learned(found)] if found else []
+    if repeated:
+        first, second, *_ = repeated[0]
+        sentences.append(
+            f"{sum(map(len, repeated)):,} held-out tasks have the same input as another held-out "
+            f"task, such as '{first}' and '{second}'. If they are the same task, the gate counts "
+            "it several times, and more passes by chance than it says: give the task once, and "
+            "more --samples."
+        )
+    return " ".join(sentences) or None
+
+
+def _told_learned(found: Sequence[tuple[str, str]]) -> str:
     return (
         f"{number_of(len(found), 'held-out task has', 'held-out tasks have')} the same input as a "
         f"task to learn from, under another id, such as '{found[0][0]}' and '{found[0][1]}'. If "
