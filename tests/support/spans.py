@@ -4,9 +4,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.dialects import read as read_span
 from otel_lightning.collector.derive.links import ties
 from otel_lightning.collector.derive.parse import fold_requests, read
-from otel_lightning.collector.derive.rows import Event, Log, Span
+from otel_lightning.collector.derive.rows import Event, LlmCall, Log, Span
 
 SECOND = 1_000_000_000
 
@@ -100,6 +102,19 @@ def chat(
         "gen_ai.output.messages": [output],
         **(more or {}),
     }
+
+
+def only_call(*spans: Span, logs: Iterable[Log] = ()) -> LlmCall:
+    """Derive some spans and return the only model call among their rows."""
+    (call,) = derive(spans, logs).llm_calls
+    return call
+
+
+def read_call(given: Span) -> LlmCall:
+    """Read a span that is a model call, without the passes that complete rows by each other."""
+    call = read_span(given)
+    assert isinstance(call, LlmCall)
+    return call
 
 
 def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:

@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import chat, said, span
+from support.spans import chat, only_call, said, span
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.rows import Event, LlmCall, Span
+from otel_lightning.collector.derive.rows import Event
 
 QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 ANSWERING = {
@@ -24,11 +24,6 @@ ASKED = [
     {"type": "tool_call", "id": "call_1", "name": "sun", "arguments": {}, "arguments_raw": "{}"}
 ]
 OUTLINED = "microsoft-otel-openai-agents"
-
-
-def only_call(given: Span) -> LlmCall:
-    (call,) = derive([given], []).llm_calls
-    return call
 
 
 def test_an_agents_span_with_a_response_and_nothing_below_is_a_model_call() -> None:

@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import said, span
+from support.spans import only_call, said, span
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.rows import LlmCall, Span
+from otel_lightning.collector.derive.rows import Span
 
 CITY = {"city": "Rome"}
 SPELLED = json.dumps(CITY)
@@ -16,11 +16,6 @@ ASKED = {"type": "tool_call", "id": "call_1", "name": "sun", "arguments": CITY}
 ANSWER = {"type": "text", "content": "It shines."}
 MODEL = {"gen_ai.request.model": "m", "gen_ai.response.model": "m-1"}
 COUNTS = {"gen_ai.usage.input_tokens": 10, "gen_ai.usage.output_tokens": 3}
-
-
-def only_call(*spans: Span) -> LlmCall:
-    (call,) = derive(spans, []).llm_calls
-    return call
 
 
 # Rig 0.42.0 (Rust), crates/rig-core/src/telemetry and crates/rig-agent.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from support.spans import span
+from support.spans import only_call, said, span
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import LlmCall
@@ -13,6 +13,8 @@ REQUEST = {
     "messages": [{"role": "user", "content": "Hi"}],
     "tools": [{"type": "function", "function": {"name": "sun", "parameters": {}}}],
 }
+
+
 SAID = {"role": "assistant", "content": "Hello"}
 RESPONSE = {
     "id": "r1",
@@ -56,3 +58,26 @@ def test_tools_and_agents_are_read() -> None:
     (ran,), (run,) = derived.tool_calls, derived.agent_runs
     assert (ran.name, ran.arguments, ran.result) == ("sun", {"city": "Rome"}, "It shines.")
     assert (run.kind, run.name) == ("agent", "desk")
+
+
+def test_a_request_under_a_vendors_prefix_is_read_whole() -> None:
+    """Judgment for JavaScript has the provider's request, and of a stream the text alone."""
+    request = {"model": "m", "input": "Is it sunny in Rome?", "stream": True, "top_p": 0.5}
+    given = {
+        "judgment.span_kind": "llm",
+        "judgment.llm.model": "m-1",
+        "judgment.input": request,
+        "judgment.output": '{"sun":true}',
+        "judgment.usage.metadata": {"input_tokens": 7, "output_tokens": 2},
+    }
+    call = only_call(span(given))
+    assert (call.request_model, call.response_model) == ("m", "m-1")
+    assert (call.input_tokens, call.output_tokens) == (7, 2)
+    assert call.request_params == {"stream": True, "top_p": 0.5}
+    assert call.input_messages == [said("user", "Is it sunny in Rome?")]
+    assert [one["parts"] for one in call.output_messages or []] == [
+        [{"type": "text", "content": '{"sun":true}'}]
+    ]
+    # A stream's tool calls are not in its text.
+    assert call.content == "truncated"
+    assert only_call(span({**given, "judgment.llm.model": "m"})).response_model is None

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from support.captures import read_spans
-from support.found import derived
 from support.frameworks import RETRIEVERS, Framework
+from support.regressions import rows_of
 from support.retrieved import of_spans, of_truth, reranked, reranked_truth
 from support.spans import chat, said, span
 
@@ -17,7 +17,7 @@ DATA = Path(__file__).parents[3] / "data" / "retrievers"
 
 
 def test_retrievers_and_rerankers_of_several_dialects_are_read() -> None:
-    rows = derived("retrieval").retrievals
+    rows = rows_of("retrieval").retrievals
     assert [(row.kind, row.query, row.documents, row.scores) for row in rows] == [
         ("retriever", "q", [{"content": "DOC", "score": 0.5}], [0.5]),
         ("retriever", "q", [{"id": "1", "score": 0.9}], [0.9]),

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from support.regressions import rows_of, spans_of
 from support.spans import answered, asked, chat, said, span, trace_keys
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.rows import LlmCall, Span
+from otel_lightning.collector.derive.rows import Event, LlmCall, Span
 
 SYSTEM, QUESTION, ANSWER = said("system", "Help."), said("user", "Hi"), said("assistant", "Hello")
 
@@ -217,3 +218,98 @@ def test_keys_say_of_what_kind_they_are() -> None:
 def test_steps_are_numbered_by_time_within_each_rollout() -> None:
     calls: list[LlmCall] = derive([turn(n, 10 * n) for n in (3, 1, 0, 2)], []).llm_calls
     assert [(call.span_id, call.step) for call in calls] == [(f"s{n}", n) for n in range(4)]
+
+
+def test_a_conversation_named_by_the_previous_response_is_one_rollout() -> None:
+    rows = rows_of("maf_responses")
+    assert len({call.rollout_id for call in rows.llm_calls}) == 1
+    assert {tool.rollout_id for tool in rows.tool_calls} == {rows.llm_calls[0].rollout_id}
+    last = rows.llm_calls[-1]
+    assert last.request_params["previous_response_id"] == "resp_2"
+    assert last.conversation_id is None
+    assert [message["role"] for message in last.input_messages or []] == [
+        *("user", "assistant", "tool", "assistant", "tool")
+    ]
+    assert [call.content for call in rows.llm_calls] == ["full"] * 3
+    assert [(tool.name, tool.result) for tool in rows.tool_calls] == [("f", "r1"), ("g", "r2")]
+
+
+def test_the_conversation_of_a_sub_agent_is_a_part_of_its_callers() -> None:
+    rows = rows_of("pydantic_subagent")
+    assert {call.rollout_id for call in rows.llm_calls} == {"conv-main"}
+    assert {run.rollout_id for run in rows.agent_runs} == {"conv-main"}
+    assert [call.conversation_id for call in rows.llm_calls] == [
+        *("conv-main", "conv-sub", "conv-main")
+    ]
+
+
+def test_a_session_id_of_two_services_names_two_rollouts() -> None:
+    talk = chat([said("user", "Hi")], said("assistant", "Hello"), {"session.id": "1"})
+    one = span(talk, trace="a", id="a", resource={"service.name": "shop"})
+    other = span(talk, trace="b", id="b", at=3, resource={"service.name": "bank"})
+    calls = derive([one, other], []).llm_calls
+    assert [call.rollout_id for call in calls] == ["shop/1", "bank/1"]
+    assert [call.conversation_id for call in calls] == ["1", "1"]
+    below = span({}, trace="a", id="c", parent="a", resource={"service.name": "bank"})
+    calls = derive([one, other, below], []).llm_calls
+    assert [call.rollout_id for call in calls] == ["1", "1"]
+
+
+def test_without_content_calls_stay_together_by_ids_parents_and_responses() -> None:
+    def call(**more: object) -> dict[str, object]:
+        return {"gen_ai.operation.name": "chat", **more}
+
+    own = [span(call(**{"lightning.rollout.id": "r"}), trace=f"o{n}", id=f"o{n}") for n in "12"]
+    root = span({}, trace="p", id="root")
+    under = [span(call(), trace="p", id=f"p{n}", parent="root", at=n) for n in (1, 2)]
+    named = {"gen_ai.request.previous_response_id": "resp_1"}
+    held = [
+        span(call(**{"gen_ai.response.id": "resp_1"}), trace="h1", id="h1"),
+        span(call(**named), trace="h2", id="h2", at=3),
+    ]
+    found = {c.span_id: c.rollout_id for c in derive([*own, root, *under, *held], []).llm_calls}
+    assert found == {"o1": "r", "o2": "r", "p1": "p", "p2": "p", "h1": "h1", "h2": "h1"}
+
+
+def test_an_agent_without_a_conversation_of_its_own_has_that_of_its_first_call() -> None:
+    def agent(name: str) -> dict[str, object]:
+        return {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+
+    def call(talk: str) -> dict[str, object]:
+        return chat([said("user", "a")], said("assistant", "b"), {"gen_ai.conversation.id": talk})
+
+    given = [
+        span(agent("main"), id="main", ends=20),
+        span(call("conv-main"), id="c1", parent="main", at=1),
+        span({"gen_ai.operation.name": "execute_tool"}, id="tool", parent="main", at=3, ends=9),
+        span(agent("sub"), id="sub", parent="tool", at=4, ends=8),
+        span(call("conv-sub"), id="c2", parent="sub", at=5),
+    ]
+    rows = derive(given, [])
+    assert {call.rollout_id for call in rows.llm_calls} == {"conv-main"}
+    alone = derive([given[1]._replace(parent_span_id=None), given[4]], [])
+    assert {call.rollout_id for call in alone.llm_calls} == {"conv-main", "conv-sub"}
+
+
+def test_previous_responses_in_other_traces_are_followed() -> None:
+    spans = [
+        one._replace(trace_id=f"trace {number}", parent_span_id=None)
+        for number, one in enumerate(spans_of("maf_responses"))
+        if "chat" in one.name
+    ]
+    rows = derive(spans, [])
+    assert len({call.rollout_id for call in rows.llm_calls}) == 1
+    keys = [trace_keys([one], []) for one in spans]
+    assert keys[0] & keys[1]
+    assert keys[1] & keys[2]
+
+
+def test_a_reward_in_a_sub_agents_conversation_is_of_the_callers_rollout() -> None:
+    spans = spans_of("pydantic_subagent")
+    score = {"gen_ai.evaluation.score.value": "1", "gen_ai.conversation.id": "conv-sub"}
+    judged = Event("gen_ai.evaluation.result", 1, score)
+    spans = [
+        one._replace(events=(judged,)) if one.name == "invoke_agent sub" else one for one in spans
+    ]
+    (reward,) = derive(spans, []).rewards
+    assert reward.rollout_id == "conv-main"

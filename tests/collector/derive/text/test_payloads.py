@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.spans import said, span
+from support.spans import only_call, said, span
 
 from otel_lightning.collector.derive.dialects import read
 from otel_lightning.collector.derive.rows import LlmCall
@@ -17,6 +17,7 @@ from otel_lightning.collector.derive.text.payloads import (
 
 TEXT = {"type": "output_text", "text": "Hello"}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+KIND = {"openinference.span.kind": "LLM"}
 
 
 def read_call(request: Any, response: Any) -> LlmCall:
@@ -222,3 +223,23 @@ def test_googles_client_that_calls_tools_itself_returns_the_last_input() -> None
     fill_from_request(row, request)
     fill_from_response(row, response | {"automatic_function_calling_history": [asked]})
     assert [message["role"] for message in row.input_messages or []] == ["system", "user"]
+
+
+def test_the_text_of_a_completion_model_is_the_answer() -> None:
+    choice = {"index": 0, "text": "It is sunny.", "finish_reason": "stop"}
+    response = {"id": "cmpl-1", "object": "text_completion", "choices": [choice]}
+    request = {"model": "i", "prompt": "Tell of Rome."}
+    call = only_call(span({**KIND, "input.value": request, "output.value": response}))
+    assert call.output_messages == [{**said("assistant", "It is sunny."), "finish_reason": "stop"}]
+
+
+def test_a_prompt_that_gemini_refused_is_a_call_without_an_answer() -> None:
+    response = {
+        "prompt_feedback": {"block_reason": "SAFETY"},
+        "model_version": "gemini-002",
+        "response_id": "r1",
+        "usage_metadata": {"prompt_token_count": 31, "total_token_count": 31},
+    }
+    call = only_call(span({**KIND, "llm.model_name": "gemini", "output.value": response}))
+    assert (call.response_id, call.response_model) == ("r1", "gemini-002")
+    assert (call.finish_reason, call.output_messages) == ("content_filter", None)

@@ -1,4 +1,4 @@
-"""What calls repeat is read once. It must not matter what was read before."""
+"""Settings that calls repeat are parsed once: the cache must not change any row."""
 
 from support.captures import read_spans
 from support.deliveries import DATA
@@ -23,21 +23,21 @@ def call(**said: object) -> LlmCall:
     return found
 
 
-def forget(one: Span) -> None:
+def clear_plans(one: Span) -> None:
     for attributes in (one.attributes, *(event.attributes for event in one.events)):
         shape_of(attributes).plans.clear()
 
 
-def test_each_recorded_span_gives_one_row_whatever_was_read_before() -> None:
+def test_each_recorded_span_gives_the_same_row_with_and_without_the_cache() -> None:
     spans = [one for file in sorted(DATA.rglob("*.otlp.*")) for one in read_spans(file)]
     before: list[Row | None] = [dialects.read(one) for one in spans]
     for one, row in zip(spans, before, strict=True):
-        forget(one)
+        clear_plans(one)
         assert dialects.read(one) == row
     assert len([row for row in before if isinstance(row, LlmCall)]) > 500
 
 
-def test_calls_that_repeat_their_settings_differ_in_all_else() -> None:
+def test_calls_that_repeat_their_settings_do_not_share_them() -> None:
     first, second = call(**{"response.id": "a"}), call(**{"response.id": "b"})
     assert (first.response_id, second.response_id) == ("a", "b")
     assert first.request_params == second.request_params == {"temperature": 0.5}

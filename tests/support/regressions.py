@@ -1,4 +1,4 @@
-"""Small OTLP/JSON files that reproduce what hard use found, as records and as derived rows."""
+"""Small OTLP/JSON files whose spans an earlier version read wrongly, one file for each fault."""
 
 import json
 from pathlib import Path
@@ -10,13 +10,13 @@ from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Derived, LlmCall, Span
 from support.captures import as_texts, to_span
 
-FOUND = Path(__file__).parents[1] / "data" / "found"
+REGRESSIONS = Path(__file__).parents[1] / "data" / "regressions"
 IDS = ("traceId", "spanId", "parentSpanId")
 
 
-def found_spans(name: str) -> list[Span]:
+def spans_of(name: str) -> list[Span]:
     """Return the spans of one file. Its ids are hexadecimal, where protobuf's JSON has base64."""
-    request = json.loads((FOUND / f"{name}.json").read_text())
+    request = json.loads((REGRESSIONS / f"{name}.json").read_text())
     hexadecimal = [
         {key: span.pop(key) for key in IDS if key in span}
         for group in request["resourceSpans"]
@@ -40,9 +40,9 @@ def found_spans(name: str) -> list[Span]:
     ]
 
 
-def derived(name: str) -> Derived:
+def rows_of(name: str) -> Derived:
     """Return the rows of one file."""
-    return derive(found_spans(name), [])
+    return derive(spans_of(name), [])
 
 
 def by_span(rows: Derived) -> dict[str, LlmCall]:

@@ -1,0 +1,134 @@
+"""Langfuse's dialect."""
+
+import pytest
+from support.spans import chat, only_call, read_call, said, span
+
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.rows import LlmCall
+
+ANSWER = said("assistant", "Hello")
+PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
+
+
+def test_langfuses_keys_on_a_span_of_another_dialect_do_not_hide_what_that_says() -> None:
+    added = {"langfuse.observation.type": "generation", "langfuse.observation.model.name": "m"}
+    call = read_call(span(chat([said("user", "Hi")], {}, {"gen_ai.response.id": "r1", **added})))
+    assert (call.dialect, call.response_id) == ("semconv", "r1")
+
+
+def test_langfuse_counts_cached_and_reasoning_tokens_apart() -> None:
+    details = {
+        "input": 34, "input_cached_tokens": 4, "output": 10, "output_reasoning_tokens": 2,
+        "total": 50,
+    }  # fmt: skip
+    kind = {"langfuse.observation.type": "generation"}
+    call = only_call(span({**kind, "langfuse.observation.usage_details": details}))
+    assert (call.input_tokens, call.output_tokens) == (38, 12)
+    assert (call.cached_input_tokens, call.reasoning_tokens) == (4, 2)
+
+
+def test_the_only_item_of_a_streamed_response_in_langfuse_is_read_with_its_id() -> None:
+    """Langfuse writes several items as a list, and one without it."""
+    told = "langfuse.observation."
+    text = {"type": "output_text", "text": "Hello"}
+    item = {"type": "message", "role": "assistant", "content": [text]}
+    given = {
+        f"{told}type": "generation",
+        f"{told}input": {"input": "Hi"},
+        f"{told}output": item,
+        f"{told}metadata.object": '"response"',
+        f"{told}metadata.id": '"resp_1"',
+        f"{told}metadata.status": '"completed"',
+    }
+    call = only_call(span(given))
+    assert (call.response_id, call.finish_reason) == ("resp_1", "stop")
+    assert [message["parts"] for message in call.output_messages or []] == [ANSWER["parts"]]
+
+
+def langfuse(sent: object, answer: object, **more: object) -> LlmCall:
+    """Return the call of a generation of Langfuse's; `more` has its further keys."""
+    told = {"type": "generation", "input": sent, "output": answer}
+    told |= {key.replace("__", "."): value for key, value in more.items()}
+    return only_call(span({f"langfuse.observation.{key}": value for key, value in told.items()}))
+
+
+@pytest.mark.parametrize("reason", ['"length"', "length"])
+def test_langfuses_metadata_has_the_finish_reason_of_a_stream(reason: str) -> None:
+    call = langfuse([PLAIN_QUESTION], "It is", metadata__finish_reason=reason)
+    assert call.finish_reason == "length"
+
+
+def test_langfuses_metadata_has_the_other_fields_of_a_response() -> None:
+    system = {"role": "system", "content": "Answer about the weather."}
+    fields = {"object": '"response"', "id": '"resp_1"', "status": '"completed"'}
+    asked = {"type": "function_call", "call_id": "c1", "name": "sun", "arguments": "{}"}
+    call = langfuse(
+        {"input": [system, PLAIN_QUESTION]},
+        [asked],
+        metadata__instructions='"Answer about the weather."',
+        **{f"metadata__{name}": value for name, value in fields.items()},
+    )
+    assert (call.response_id, call.finish_reason) == ("resp_1", "tool_calls")
+    assert [said["role"] for said in call.input_messages or ()] == ["system", "user"]
+
+
+def test_langfuses_metadata_has_the_system_prompt_as_json_or_as_it_is() -> None:
+    expected = said("system", "Be brief.")
+    for text in ('"Be brief."', "Be brief."):
+        call = langfuse({"input": [PLAIN_QUESTION]}, "Yes.", metadata__instructions=text)
+        assert (call.input_messages or [])[0] == expected
+
+
+def test_langfuse_lists_the_messages_of_several_choices() -> None:
+    texts = [{"role": "assistant", "content": text} for text in ("Yes.", "No.")]
+    several = langfuse([PLAIN_QUESTION], texts, model__parameters={"n": 2})
+    assert several.output_messages == [said("assistant", "Yes."), said("assistant", "No.")]
+    one = langfuse([PLAIN_QUESTION], texts, model__parameters={"n": 1})
+    assert len(one.output_messages or ()) == 1
+
+
+def test_a_stream_in_langfuse_for_javascript_names_the_model_asked_for_and_joins_calls() -> None:
+    offered = [{"type": "function", "function": {"name": name}} for name in ("sun", "rain")]
+    joined = {"function": {"name": "rain", "arguments": '{"city": "Rome"}{"city": "Oslo"}'}}
+    keys = {
+        "type": "generation",
+        "input": {"messages": [PLAIN_QUESTION], "tools": offered},
+        "output": {"tool_calls": [joined]},
+        "model.name": "m",
+        "model.parameters": {"stream": True},
+    }
+    call = only_call(span({f"langfuse.observation.{key}": value for key, value in keys.items()}))
+    assert (call.request_model, call.response_model) == ("m", None)
+    parts = [part for message in call.output_messages or () for part in message["parts"]]
+    # Which of the two calls has the one name that was kept is not said.
+    assert [(part["name"], part["arguments"]["city"]) for part in parts] == [
+        (None, "Rome"),
+        (None, "Oslo"),
+    ]
+
+
+def test_a_stream_of_langfuse_is_found_without_the_ids_that_its_output_lacks() -> None:
+    function = {"name": "sun", "arguments": '{"city": "Rome"}'}
+    asks = {"id": "c1", "type": "function", "function": function}
+    told = [
+        {"role": "assistant", "content": None, "tool_calls": [asks]},
+        {"role": "tool", "tool_call_id": "c1", "content": "It shines."},
+    ]
+    turns = [
+        ([PLAIN_QUESTION], {"tool_calls": [{"function": function}]}),
+        ([PLAIN_QUESTION, *told], "It is."),
+    ]
+    spans = [
+        span(
+            {
+                "langfuse.observation.type": "generation",
+                "langfuse.observation.input": {"messages": sent},
+                "langfuse.observation.output": output,
+                "langfuse.observation.model.parameters": {"stream": True},
+            },
+            trace=f"t{at}",
+            at=2 * at,
+        )
+        for at, (sent, output) in enumerate(turns)
+    ]
+    assert len({call.rollout_id for call in derive(spans, []).llm_calls}) == 1

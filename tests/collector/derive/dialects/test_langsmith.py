@@ -1,0 +1,75 @@
+"""LangSmith's dialect."""
+
+import pytest
+from support.spans import read_call, said, span
+
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.rows import Event
+
+
+def test_langsmiths_metadata_has_the_fields_of_a_response() -> None:
+    given = {
+        "langsmith.span.kind": "llm",
+        "gen_ai.prompt": {"input": [{"role": "user", "content": "Hi"}]},
+        "gen_ai.completion": {"output": [{"type": "message", "content": "Hello"}]},
+        "langsmith.metadata.object": "response",
+        "langsmith.metadata.id": "resp_1",
+        "langsmith.metadata.status": "completed",
+        "langsmith.metadata.ls_model_name": "m-1",
+        "langsmith.metadata.usage_metadata": {"input_tokens": 9, "output_tokens": 4},
+    }
+    call = read_call(span(given))
+    assert (call.response_id, call.response_model, call.finish_reason) == ("resp_1", "m-1", "stop")
+    assert (call.input_tokens, call.output_tokens) == (9, 4)
+    assert call.input_messages == [said("user", "Hi")]
+
+
+def test_langsmiths_history_ends_before_its_own_answer() -> None:
+    history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    answer = {"choices": [{"message": history[1], "finish_reason": "stop"}]}
+    kind = {"langsmith.span.kind": "llm", "gen_ai.completion": answer}
+    late = read_call(span({**kind, "gen_ai.prompt": {"model": "x", "messages": history}}))
+    assert late.input_messages == [said("user", "Hi")]
+    again = [*history, {"role": "user", "content": "Hi again"}]
+    same = read_call(span({**kind, "gen_ai.prompt": {"model": "x", "messages": again}}))
+    assert len(same.input_messages or []) == len(again)
+
+
+@pytest.mark.parametrize(("text", "error"), [("", "Exception"), ("It is.", None)])
+def test_langsmiths_run_of_langchain_failed_if_its_answer_has_no_text(
+    text: str, error: str | None
+) -> None:
+    """LangChain keeps the server's refusal as the metadata of an empty answer."""
+    message = {"content": text, "response_metadata": {"body": {"type": "error"}}}
+    generation = {"text": text, "message": {"lc": 1, "id": ["AIMessage"], "kwargs": message}}
+    told = {"langsmith.span.kind": "llm", "gen_ai.completion": {"generations": [[generation]]}}
+    raised = Event("exception", 0, {"exception.type": "Exception"})
+    (call,) = derive([span(told, status="OK", events=(raised,))], []).llm_calls
+    assert call.error_type == error
+
+
+def test_langsmiths_joined_tool_calls_are_separate_and_the_first_has_its_id() -> None:
+    asked = {"name": "sunrain", "arguments": '{"a": 1}{"a": 2}'}
+    message = {"role": "assistant", "tool_calls": [{"id": "call_1", "function": asked}]}
+    tools = [{"type": "function", "function": {"name": name}} for name in ("sun", "rain")]
+    sent = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": tools}
+    said = {"id": "c", "choices": [{"message": message, "finish_reason": "tool_calls"}]}
+    given = {"langsmith.span.kind": "llm", "gen_ai.prompt": sent, "gen_ai.completion": said}
+    (call,) = derive([span(given)], []).llm_calls
+    parts = (call.output_messages or [])[0]["parts"]
+    told = [(part["id"], part["name"], part["arguments"]) for part in parts]
+    assert told == [("call_1", "sun", {"a": 1}), (None, "rain", {"a": 2})]
+
+
+@pytest.mark.parametrize("outputs", ["null", "{}", '{"generations": []}', None])
+def test_a_run_that_failed_under_langsmith_is_no_empty_answer(outputs: str | None) -> None:
+    given = {
+        "langsmith.span.kind": "llm",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.prompt": '{"messages": [{"role": "user", "content": "Hi"}]}',
+        **({} if outputs is None else {"gen_ai.completion": outputs}),
+    }
+    raised = Event("exception", 1, {"exception.type": "Exception", "exception.message": "429"})
+    (call,) = derive([span(given, status="OK", events=(raised,))], []).llm_calls
+    assert (call.error_type, call.error_message) == ("Exception", "429")
+    assert (call.finish_reason, call.output_messages) == ("error", None)

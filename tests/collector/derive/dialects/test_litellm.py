@@ -1,0 +1,68 @@
+"""LiteLLM's dialect."""
+
+import pytest
+from support.spans import answered, asked, chat, only_call, read_call, said, span
+
+from otel_lightning.collector.derive.assemble import derive
+
+PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
+REQUEST = {"gen_ai.request.model": "m", "gen_ai.input.messages": [PLAIN_QUESTION]}
+
+
+@pytest.mark.parametrize(
+    ("sent", "own"),
+    [
+        ("chatcmpl-1", "chatcmpl-1"),
+        ("chatcmpl-21f3ee67-b3c4-4e0b-add9-2208a2e9ff04", None),
+        ("resp_bGl0ZWxsbTptb2RlbF9pZDpOb25lO3Jlc3BvbnNlX2lkOnJlc3BfMQ==", "resp_1"),
+        ("resp_bGl0ZWxsbTptb2RlbF9pZDpOb25l", "resp_bGl0ZWxsbTptb2RlbF9pZDpOb25l"),
+        ("resp_bGl0ZWxsbTptb", "resp_bGl0ZWxsbTptb"),
+    ],
+    ids=["the provider's", "made up", "wrapped", "wrapped around nothing", "cut"],
+)
+def test_litellms_ids_of_responses_are_the_providers_or_none(sent: str, own: str | None) -> None:
+    call = read_call(span(chat([], {}, {"litellm.call_id": "1", "gen_ai.response.id": sent})))
+    assert (call.dialect, call.response_id) == ("litellm", own)
+
+
+def test_litellms_own_id_of_a_request_that_failed_is_no_response_id() -> None:
+    ids = {"litellm.call_id": "f2ecd686", "gen_ai.response.id": "f2ecd686"}
+    call = only_call(span({**REQUEST, **ids, "gen_ai.operation.name": "chat"}, status="ERROR"))
+    assert (call.dialect, call.response_id) == ("litellm", None)
+
+
+@pytest.mark.parametrize("told", [{"gen_ai.request.stream": True}, {"llm.is_streaming": "True"}])
+@pytest.mark.parametrize("streamed", [True, False])
+def test_the_end_of_litellms_streams_may_be_late(
+    told: dict[str, object], *, streamed: bool
+) -> None:
+    """A task of its own ends their span, when the next call may have started."""
+    keys = {"litellm.call_id": "x", **(told if streamed else {})}
+    question, lost = said("user", "Sun in Rome?"), {"role": "assistant", "parts": []}
+    function = {"gen_ai.completion.0.function_call.name": "sun"}
+    function["gen_ai.completion.0.function_call.arguments"] = '{"city": "Rome"}'
+    asks = asked("c1", "sun", {"city": "Rome"})
+    history = [question, asks, answered("c1", "It shines.")]
+    first = chat([question], lost, {**keys, **function})
+    second = chat(history, said("assistant", "Yes."), keys)
+    calls = derive([span(first, trace="t1", ends=2), span(second, trace="t2", at=1)], []).llm_calls
+    assert (len({call.rollout_id for call in calls}) == 1) is streamed
+
+
+def item(call_id: str) -> dict[str, object]:
+    """Return an answer that asks for a tool by the id of the Responses API's item."""
+    return asked(call_id, "w", {"city": "Paris"})
+
+
+def test_outputs_without_the_ids_of_tool_calls_continue_at_litellm() -> None:
+    lost = {
+        "litellm.call_id": "1",
+        "gen_ai.output.messages": [{"role": "assistant", "parts": []}],
+        "gen_ai.completion.0.function_call.name": "w",
+        "gen_ai.completion.0.function_call.arguments": '{"city": "Paris"}',
+    }
+    history = [said("user", "task"), item("call_0"), answered("call_0", "21 C")]
+    later = chat(history, said("assistant", "done"), {"litellm.call_id": "2"})
+    first = span(chat(history[:1], said("assistant", ""), lost), trace="a", id="a")
+    rows = derive([first, span(later, trace="b", id="b", at=3)], [])
+    assert [call.rollout_id for call in rows.llm_calls] == ["a", "a"]

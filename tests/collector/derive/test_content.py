@@ -1,0 +1,72 @@
+"""Whether the content of a call is full or truncated."""
+
+from typing import Any
+
+import pytest
+from support.regressions import by_span, rows_of
+from support.spans import answered, asked, chat, said, span
+
+from otel_lightning.collector.derive.assemble import derive
+
+QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
+
+
+def test_a_call_whose_history_only_the_provider_has_is_truncated() -> None:
+    rows = by_span(rows_of("conversation_held"))
+    assert rows["2222"].content == "truncated"
+    assert rows["2121"].content == "full"
+
+
+def test_a_call_after_an_unknown_previous_response_is_truncated() -> None:
+    given = span(
+        chat([said("user", "go on")], said("assistant", "so"), {"gen_ai.conversation.id": "resp_9"})
+    )
+    (call,) = derive([given], []).llm_calls
+    assert (call.content, call.conversation_id) == ("truncated", None)
+
+
+def test_a_call_with_a_tool_response_and_no_request_is_truncated() -> None:
+    given = span(chat([answered("call_1", "21 C")], said("assistant", "21 C")))
+    (call,) = derive([given], []).llm_calls
+    assert call.content == "truncated"
+
+
+@pytest.mark.parametrize(
+    ("parts", "content"),
+    [
+        ([], "truncated"),
+        ([{"type": "text", "content": "Let me see."}], "truncated"),
+        (asked("c1", "sun", {})["parts"], "full"),
+    ],
+)
+def test_an_answer_that_lacks_the_tool_calls_of_its_reason_is_truncated(
+    parts: list[dict[str, Any]], content: str
+) -> None:
+    answer = {"role": "assistant", "parts": parts, "finish_reason": "tool_calls"}
+    (call,) = derive([span(chat([QUESTION], answer))], []).llm_calls
+    assert (call.finish_reason, call.content) == ("tool_calls", content)
+
+
+@pytest.mark.parametrize(("said", "content"), [("", "truncated"), ("Let me see.", "full")])
+def test_an_input_in_which_a_turn_of_the_assistant_is_empty_is_truncated(
+    said: str, content: str
+) -> None:
+    """Traceloop for LlamaIndex in JavaScript writes a tool's result as words of the user."""
+    turn = {"role": "assistant", "parts": [{"type": "text", "content": said}]}
+    result = {"role": "user", "parts": [{"type": "text", "content": "The sun shines."}]}
+    (call,) = derive([span(chat([QUESTION, turn, result], ANSWER))], []).llm_calls
+    assert call.content == content
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [("completed", (None, "truncated")), ("end_turn", ("stop", "full"))],
+)
+def test_an_empty_answer_that_may_have_lost_its_tool_calls_is_truncated(
+    reason: str, told: tuple[str | None, str]
+) -> None:
+    """OpenLIT writes no tool calls of responses, which are `completed`; `end_turn` has none."""
+    answer = {"role": "assistant", "parts": [], "finish_reason": reason}
+    reasons = {"gen_ai.response.finish_reasons": [reason]}
+    (call,) = derive([span(chat([QUESTION], answer, reasons))], []).llm_calls
+    assert (call.finish_reason, call.content) == told

@@ -1,0 +1,179 @@
+"""Messages in the forms of providers and frameworks become those of the conventions."""
+
+import json
+from typing import Any
+
+import pytest
+from support.spans import answered, asked, chat, only_call, read_call, said, span
+
+from otel_lightning.collector.derive.dialects import read
+from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.derive.text.messages import conversation, read_message
+
+BLOCK = "TextContent(type='text', text=\"It's 5\", meta=None)"
+TWO = f"Result(content=[{BLOCK}, ImageContent(type='image', data='')])"
+QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
+PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
+
+
+def test_arguments_in_the_models_own_words_are_kept_beside_their_value() -> None:
+    call = read_call(span(chat([said("user", "?")], asked("c1", "add", '{"a":  2}'))))
+    (part,) = (call.output_messages or [])[0]["parts"]
+    assert part["arguments"] == {"a": 2}
+    assert part["arguments_raw"] == '{"a":  2}'
+
+
+def test_arguments_that_came_as_an_object_have_no_raw_form() -> None:
+    call = read_call(span(chat([said("user", "?")], asked("c1", "add", {"a": 2}))))
+    assert "arguments_raw" not in (call.output_messages or [])[0]["parts"][0]
+
+
+def test_arguments_that_are_not_json_are_kept_raw_and_not_repaired() -> None:
+    call = read_call(span(chat([said("user", "?")], asked("c1", "add", '{"a": 2'))))
+    (part,) = (call.output_messages or [])[0]["parts"]
+    assert (part["arguments"], part["arguments_raw"]) == (None, '{"a": 2')
+
+
+def test_an_id_that_is_empty_is_none() -> None:
+    call = {"id": "", "function": {"name": "add", "arguments": "{}"}}
+    (message,) = read_message({"role": "assistant", "tool_calls": [call, call]})
+    assert [part["id"] for part in message["parts"]] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("result", "read_as"),
+    [
+        (f"CallToolResult(meta=None, content=[{BLOCK}], isError=False)", "It's 5"),
+        (f"meta=None content=[{BLOCK}] isError=False", "It's 5"),
+        (json.dumps(["TextBlock(type='text', text='5', id='1')"]), "5"),
+        (TWO, TWO),
+        (f"It said {BLOCK}", f"It said {BLOCK}"),
+        ("[TextContent(type='text', text='5", "[TextContent(type='text', text='5"),
+        ("Text, no more", "Text, no more"),
+    ],
+)
+def test_a_result_that_is_the_spelling_of_one_block_is_its_text(result: str, read_as: str) -> None:
+    (message,) = read_message({"role": "tool", "tool_call_id": "c1", "content": result})
+    assert message == answered("c1", read_as)
+
+
+def test_a_tool_call_whose_name_and_arguments_python_spelled_is_read() -> None:
+    call = {"id": "c1", "name": "'add'", "arguments": """'{"a": "it\\'s 2"}'"""}
+    (message,) = read_message({"role": "assistant", "tool_calls": [call]})
+    (part,) = message["parts"]
+    assert (part["name"], part["arguments"]) == ("add", {"a": "it's 2"})
+
+
+def test_a_developer_speaks_as_the_system() -> None:
+    assert conversation([{"role": "developer", "content": "Be brief."}]) == [
+        said("system", "Be brief.")
+    ]
+
+
+def test_a_users_tool_results_are_tool_messages_before_what_the_user_says() -> None:
+    blocks = [
+        {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "5"}]},
+        {"type": "text", "text": "And now?"},
+    ]
+    assert read_message({"role": "user", "content": blocks}) == [
+        answered("c1", "5"),
+        said("user", "And now?"),
+    ]
+
+
+def test_parallel_calls_written_as_messages_of_their_own_are_one_turn() -> None:
+    calls = [asked("c1", "add", {"a": 1}), asked("c2", "add", {"a": 2})]
+    (turn,) = conversation(calls)
+    assert [part["id"] for part in turn["parts"]] == ["c1", "c2"]
+
+
+def test_an_image_is_media_and_its_data_is_not_text() -> None:
+    block = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+    (message,) = conversation([{"role": "user", "content": [block]}])
+    assert message["parts"] == [
+        {"type": "blob", "modality": "image", "mime_type": "image/png", "content": "aGk="}
+    ]
+
+
+@pytest.mark.parametrize(
+    "block", [{"type": "toolUse", "toolUseId": "c1"}, {"toolUse": {"toolUseId": "c1"}}]
+)
+def test_bedrocks_block_of_a_tool_call_may_have_a_type_instead_of_a_key(block: Any) -> None:
+    block.get("toolUse", block).update(name="add", input={"a": 2})
+    (message,) = read_message({"role": "assistant", "content": [block]})
+    assert message == asked("c1", "add", {"a": 2})
+
+
+def test_a_role_that_is_a_tools_name_is_the_tools() -> None:
+    result = {"role": "weather", "content": "Rain", "additional_kwargs": {}}
+    (message,) = read_message({**result, "tool_call_id": "c1"})
+    assert message == answered("c1", "Rain")
+    assert read_message(result)[0]["role"] == "tool"
+    assert read_message({**result, "role": "human"}) == [said("user", "Rain")]
+
+
+def test_a_plain_message_is_stored_with_its_role_first_whatever_order_it_came_in() -> None:
+    parts = [{"type": "text", "content": "hi"}]
+    for sent in ({"role": "user", "parts": parts}, {"parts": parts, "role": "user"}):
+        keys = {"gen_ai.input.messages": [sent], "gen_ai.output.messages": [sent]}
+        call = read(span({"gen_ai.operation.name": "chat", **keys}))
+        assert isinstance(call, LlmCall)
+        stored = [list(one) for one in (call.input_messages or [])]
+        stored += [list(one) for one in (call.output_messages or [])]
+        assert stored == [["role", "parts"]] * 2
+
+
+CALL_ITEM = {
+    "type": "function_call",
+    "call_id": "c1",
+    "name": "sun",
+    "arguments": '{"city": "Rome"}',
+}
+
+
+def test_the_name_of_a_class_in_place_of_a_tool_call_is_no_text() -> None:
+    answer = {"role": "assistant", "parts": ["ToolCall"], "finish_reason": "tool_calls"}
+    call = only_call(span(chat([QUESTION], answer)))
+    assert [message["parts"] for message in call.output_messages or []] == [[]]
+
+
+def test_a_tool_call_whose_item_is_spelled_inside_its_part_is_read() -> None:
+    """OpenLIT writes LangChain's blocks so."""
+    asking = {"role": "assistant", "parts": [{"type": "function_call", "content": str(CALL_ITEM)}]}
+    call = only_call(span(chat([QUESTION, asking, answered("c1", "It shines.")], ANSWER)))
+    (part,) = (call.input_messages or [])[1]["parts"]
+    assert (part["id"], part["name"], part["arguments"]) == ("c1", "sun", {"city": "Rome"})
+
+
+def test_tool_responses_within_an_assistants_message_keep_their_place() -> None:
+    """AgentScope keeps all that an agent does for one request in one message."""
+    turn = [*asked("c1", "sun", {"city": "Oslo"})["parts"], *answered("c1", "It shines.")["parts"]]
+    turn += said("assistant", "It is sunny.")["parts"]
+    call = only_call(span(chat([{"role": "assistant", "parts": turn}], said("assistant", "Yes."))))
+    assert call.input_messages == [
+        asked("c1", "sun", {"city": "Oslo"}),
+        answered("c1", "It shines."),
+        said("assistant", "It is sunny."),
+    ]
+
+
+def answered_without_ids(*results: str) -> LlmCall:
+    """OpenLIT for JavaScript: two tool calls with ids, and responses as plain texts."""
+    ids = ("c1", "c2")
+    asks = [{"type": "tool_call", "id": one, "name": "sun", "arguments": {}} for one in ids]
+    told = [{"role": "tool", "parts": [{"type": "text", "content": result}]} for result in results]
+    history = [PLAIN_QUESTION, {"role": "assistant", "parts": asks}, *told]
+    return only_call(span(chat(history, said("assistant", "It is."))))
+
+
+def response_ids(call: LlmCall) -> list[tuple[str | None, str]]:
+    parts = [part for message in call.input_messages or () for part in message["parts"]]
+    return [(one["id"], one["response"]) for one in parts if one["type"] == "tool_call_response"]
+
+
+def test_responses_without_ids_answer_as_many_tool_calls_in_order() -> None:
+    assert response_ids(answered_without_ids("Rome", "Oslo")) == [("c1", "Rome"), ("c2", "Oslo")]
+
+
+def test_fewer_responses_than_tool_calls_get_no_ids() -> None:
+    assert response_ids(answered_without_ids("Rome")) == [(None, "Rome")]
