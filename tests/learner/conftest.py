@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from otel_lightning.collector.derive.text.state import ToolTexts, state_hash
+from otel_lightning.collector.derive.histories.state import ToolTexts, state_hash
 from otel_lightning.collector.refresh.rollouts.rollout_rows import READ_COLUMNS, NewRows
 from otel_lightning.collector.store import Store, open_store
 from otel_lightning.instrumentation.attributes import ATTEMPT

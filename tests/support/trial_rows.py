@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.rows import Derived
-from otel_lightning.collector.derive.text.packing import unpack
 from otel_lightning.collector.store import open_store
 from support.frameworks import Framework
 from support.provider.script import CITY, TASK_OF

@@ -9,6 +9,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from otel_lightning.collector.derive.histories import lost_arguments
+from otel_lightning.collector.derive.histories.lost_arguments import history
+from otel_lightning.collector.derive.histories.state import ToolTexts, state_hash
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
+from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.parse import Reading, fold_requests, read
 from otel_lightning.collector.derive.passes import (
     conversations,
@@ -35,11 +40,6 @@ from otel_lightning.collector.derive.rows import (
     ToolCall,
 )
 from otel_lightning.collector.derive.span_tree import Nodes, Place, inherited
-from otel_lightning.collector.derive.text import lost_arguments
-from otel_lightning.collector.derive.text.lost_arguments import history
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
-from otel_lightning.collector.derive.text.packing import unpack
-from otel_lightning.collector.derive.text.state import ToolTexts, state_hash
 
 EMBEDS = "embeddings"
 CONVERSES = {"chat", "generate_content"}

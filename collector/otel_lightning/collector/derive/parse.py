@@ -10,6 +10,9 @@ from otel_lightning.collector.derive import dialects
 from otel_lightning.collector.derive.attributes import spellings
 from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
+from otel_lightning.collector.derive.histories.lost_arguments import history
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
+from otel_lightning.collector.derive.messages.packing import pack
 from otel_lightning.collector.derive.passes import (
     answering_agents,
     late_inputs,
@@ -34,9 +37,6 @@ from otel_lightning.collector.derive.rows import (
     described,
 )
 from otel_lightning.collector.derive.span_tree import Node, Place, place_of
-from otel_lightning.collector.derive.text.lost_arguments import history
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
-from otel_lightning.collector.derive.text.packing import pack
 from otel_lightning.instrumentation import attributes as names
 
 SPANS_AT_ONCE = 256

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
-from otel_lightning.collector.derive.text.tool_failures import tells_failure
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
+from otel_lightning.collector.derive.messages.tool_failures import tells_failure
 
 Attributes = Mapping[str, str]
 Message = dict[str, Any]

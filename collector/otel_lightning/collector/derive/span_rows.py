@@ -5,6 +5,8 @@ from typing import Any
 
 from otel_lightning.collector.derive.attributes import reading, spellings
 from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields
+from otel_lightning.collector.derive.messages.documents import documents, number
+from otel_lightning.collector.derive.messages.message_memory import SharedMessage
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,
@@ -15,9 +17,7 @@ from otel_lightning.collector.derive.rows import (
     ToolCall,
 )
 from otel_lightning.collector.derive.text import json_text
-from otel_lightning.collector.derive.text.documents import documents, number
 from otel_lightning.collector.derive.text.json_text import is_cut
-from otel_lightning.collector.derive.text.message_memory import SharedMessage
 from otel_lightning.instrumentation import attributes as names
 
 TOKEN_COUNTS = (

@@ -12,10 +12,10 @@ from otel_lightning.collector.derive import dialects
 from otel_lightning.collector.derive.attributes import flat_messages, flat_readers, flattened
 from otel_lightning.collector.derive.attributes.flat_messages import MOST_KEYS, USES, FlatMessages
 from otel_lightning.collector.derive.dialects import indexed
+from otel_lightning.collector.derive.messages import messages
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
+from otel_lightning.collector.derive.messages.messages import SHORT
 from otel_lightning.collector.derive.rows import LlmCall
-from otel_lightning.collector.derive.text import messages
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
-from otel_lightning.collector.derive.text.messages import SHORT
 
 FUNCTIONS = "gen_ai.request.functions"
 TEXTS = st.sampled_from(

@@ -13,7 +13,7 @@ from otel_lightning.collector.derive.attributes.shapes import (
     Plans,
     Shape,
 )
-from otel_lightning.collector.derive.text import messages
+from otel_lightning.collector.derive.messages import messages
 
 KEYS = st.lists(st.sampled_from(["0", "1", "7", "10", "role", "tool", "content"]), min_size=1)
 TEXTS = st.sampled_from(["", "hi", "<elided>", '"function_call"', "Text", "[]", '[{"type":"text"'])

@@ -11,7 +11,7 @@ from support.retrieved import of_spans, of_truth, reranked, reranked_truth
 from support.spans import chat, said, span
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.text.documents import documents
+from otel_lightning.collector.derive.messages.documents import documents
 
 DATA = Path(__file__).parents[3] / "data" / "retrievers"
 

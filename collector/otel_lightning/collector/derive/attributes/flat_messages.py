@@ -13,9 +13,9 @@ from otel_lightning.collector.derive.attributes import flat_readers, flattened
 from otel_lightning.collector.derive.attributes.flat_places import Place, places
 from otel_lightning.collector.derive.attributes.flat_readers import NULL, ODD_STARTS
 from otel_lightning.collector.derive.attributes.shapes import shape_of
+from otel_lightning.collector.derive.messages import messages, tool_parts
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.rows import Attributes, Message
-from otel_lightning.collector.derive.text import messages, tool_parts
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 Item = dict[str, Any]
 """A message in a provider's form."""

@@ -32,9 +32,9 @@ from otel_lightning.collector.derive.batches.rows_by_trace import (
 )
 from otel_lightning.collector.derive.batches.trace_by_trace import read_derivable
 from otel_lightning.collector.derive.links import Ties, ties
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.parse import Reading, fold_requests, read
 from otel_lightning.collector.derive.rows import Derived
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 TIES = pa.schema([(name, pa.string()) for name in Ties._fields])
 

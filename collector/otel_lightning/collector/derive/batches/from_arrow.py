@@ -14,8 +14,8 @@ import orjson
 import pyarrow as pa
 
 from otel_lightning.collector.derive.attributes.shapes import Shape, Shaped, shape_of_keys
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.rows import Attributes, Event, Log, Span
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 _SPAN: Callable[[Any], Span] = partial(tuple.__new__, Span)
 """Makes a span of a tuple of all its fields, without the checks of `Span._make`."""

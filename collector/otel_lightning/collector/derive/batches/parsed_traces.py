@@ -12,8 +12,8 @@ from otel_lightning.collector.derive.batches.large_traces import MOST_TEXT, Larg
 from otel_lightning.collector.derive.batches.rows_by_trace import Rows
 from otel_lightning.collector.derive.batches.text_size import TextSize
 from otel_lightning.collector.derive.links import Ties
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.parse import Reading
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 
 class _Kept(NamedTuple):

@@ -22,8 +22,8 @@ from otel_lightning.collector.derive.assemble import put_together
 from otel_lightning.collector.derive.batches import from_arrow, to_arrow
 from otel_lightning.collector.derive.batches.rollout_sizes import Counts
 from otel_lightning.collector.derive.links import Ties, ties
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.parse import Reading, fold_requests, read
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.union_find import Groups
 
 SPANS = 2_000

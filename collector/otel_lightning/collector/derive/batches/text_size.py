@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
+from otel_lightning.collector.derive.messages.message_memory import length
 from otel_lightning.collector.derive.rows import LlmCall, Message
-from otel_lightning.collector.derive.text.message_memory import length
 
 
 class TextSize:

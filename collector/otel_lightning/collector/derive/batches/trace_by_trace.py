@@ -11,9 +11,9 @@ import pyarrow as pa
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.batches import to_arrow
 from otel_lightning.collector.derive.links import ties
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.parse import Reading, fold_requests, read
 from otel_lightning.collector.derive.rows import Log, Span, described
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 
 def read_derivable(

@@ -8,8 +8,9 @@ from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.messages import finish, payloads
 from otel_lightning.collector.derive.rows import LlmCall, Span, ToolCall
-from otel_lightning.collector.derive.text import finish, json_text, payloads
+from otel_lightning.collector.derive.text import json_text
 
 NAME = "braintrust"
 RANK = 105

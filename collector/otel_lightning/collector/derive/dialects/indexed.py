@@ -10,6 +10,7 @@ from otel_lightning.collector.derive.attributes.flat_messages import FlatMessage
 from otel_lightning.collector.derive.attributes.flat_readers import NULL, ODD_STARTS
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of, values_of
 from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.messages import finish, messages, tool_parts, tool_values
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,
@@ -19,13 +20,7 @@ from otel_lightning.collector.derive.rows import (
     Span,
     ToolCall,
 )
-from otel_lightning.collector.derive.text import (
-    finish,
-    json_text,
-    messages,
-    tool_parts,
-    tool_values,
-)
+from otel_lightning.collector.derive.text import json_text
 
 NAME = "indexed"
 RANK = 80

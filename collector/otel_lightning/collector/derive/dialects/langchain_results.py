@@ -6,9 +6,9 @@ This is no dialect: the dialects `langsmith`, `mlflow` and `openinference` read 
 from collections.abc import Mapping
 from typing import Any
 
+from otel_lightning.collector.derive.messages import finish, messages, payloads
+from otel_lightning.collector.derive.messages.payloads import details
 from otel_lightning.collector.derive.rows import LlmCall, Message
-from otel_lightning.collector.derive.text import finish, messages, payloads
-from otel_lightning.collector.derive.text.payloads import details
 
 RUNS = ("run-", "lc_run-")
 """Prefixes of the ids that LangChain makes up. Any other id comes from the provider."""

@@ -5,15 +5,15 @@ from typing import Any
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import (
+from otel_lightning.collector.derive.messages import (
     finish,
     joined_calls,
-    json_text,
     messages,
     payloads,
     tool_values,
 )
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
+from otel_lightning.collector.derive.text import json_text
 
 NAME = "langfuse"
 RANK = 30

@@ -6,14 +6,9 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import langchain_results, semconv
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
+from otel_lightning.collector.derive.messages import finish, joined_calls, payloads, tool_values
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import (
-    finish,
-    joined_calls,
-    json_text,
-    payloads,
-    tool_values,
-)
+from otel_lightning.collector.derive.text import json_text
 
 NAME = "langsmith"
 RANK = 40

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.messages import messages, tool_values
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, messages, tool_values
+from otel_lightning.collector.derive.text import json_text
 
 NAME = "langtrace"
 RANK = 70

@@ -11,13 +11,9 @@ from typing import Any
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import flattened
 from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.messages import payloads, tool_parts, tool_values
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import (
-    json_text,
-    payloads,
-    tool_parts,
-    tool_values,
-)
+from otel_lightning.collector.derive.text import json_text
 
 NAME = "litellm"
 RANK = 60

@@ -21,6 +21,8 @@ from otel_lightning.collector.derive.dialects import (
     semconv,
     semconv_tools,
 )
+from otel_lightning.collector.derive.messages import messages, payloads
+from otel_lightning.collector.derive.messages.tool_parts import Part, response_part
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     LlmCall,
@@ -29,8 +31,7 @@ from otel_lightning.collector.derive.rows import (
     Span,
     ToolCall,
 )
-from otel_lightning.collector.derive.text import json_text, messages, payloads
-from otel_lightning.collector.derive.text.tool_parts import Part, response_part
+from otel_lightning.collector.derive.text import json_text
 
 NAME = "mastra"
 RANK = 15

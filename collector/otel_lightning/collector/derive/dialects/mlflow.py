@@ -8,8 +8,9 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import langchain_results
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
+from otel_lightning.collector.derive.messages import payloads, stream_chunks, tool_values
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, payloads, stream_chunks, tool_values
+from otel_lightning.collector.derive.text import json_text
 
 NAME = "mlflow"
 RANK = 20

@@ -9,8 +9,9 @@ from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.messages import finish, messages, payloads
 from otel_lightning.collector.derive.rows import AgentRun, Attributes, LlmCall, Row, Span
-from otel_lightning.collector.derive.text import finish, json_text, messages, payloads
+from otel_lightning.collector.derive.text import json_text
 
 NAME = "monocle"
 RANK = 66

@@ -12,8 +12,9 @@ from otel_lightning.collector.derive.dialects import (
     openinference,
     openinference_calls,
 )
+from otel_lightning.collector.derive.messages import messages, tool_values
 from otel_lightning.collector.derive.rows import LlmCall, Message, Reader, Span
-from otel_lightning.collector.derive.text import json_text, messages, tool_values
+from otel_lightning.collector.derive.text import json_text
 
 NAME = "nat"
 RANK = 5

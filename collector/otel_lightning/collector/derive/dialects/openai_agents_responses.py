@@ -7,7 +7,7 @@ SDK's responses read them with it.
 
 from typing import Any
 
-from otel_lightning.collector.derive.text.payloads import details
+from otel_lightning.collector.derive.messages.payloads import details
 
 FAKE_ID = "__fake_id__"
 """The id that the SDK gives to every response that it builds. It identifies nothing."""

@@ -12,6 +12,7 @@ from otel_lightning.collector.derive.attributes import flattened, reading
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.dialects import openinference_calls
 from otel_lightning.collector.derive.dialects.openinference_messages import value
+from otel_lightning.collector.derive.messages import text_blocks, tool_values
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     LlmCall,
@@ -21,7 +22,7 @@ from otel_lightning.collector.derive.rows import (
     Span,
     ToolCall,
 )
-from otel_lightning.collector.derive.text import json_text, text_blocks, tool_values
+from otel_lightning.collector.derive.text import json_text
 
 NAME = openinference_calls.NAME
 KIND = "openinference.span.kind"

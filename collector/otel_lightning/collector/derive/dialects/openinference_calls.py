@@ -17,16 +17,10 @@ from otel_lightning.collector.derive.dialects import (
     openinference_messages,
 )
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
+from otel_lightning.collector.derive.messages import finish, messages, payloads, tool_values
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.rows import LlmCall, Message, Span
-from otel_lightning.collector.derive.text import (
-    finish,
-    json_text,
-    messages,
-    payloads,
-    spelled_objects,
-    tool_values,
-)
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
+from otel_lightning.collector.derive.text import json_text, spelled_objects
 
 NAME = "openinference"
 INPUT, OUTPUT, METADATA = "input.value", "output.value", "metadata"

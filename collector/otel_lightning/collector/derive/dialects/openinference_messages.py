@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 from otel_lightning.collector.derive.attributes import flattened, reading
 from otel_lightning.collector.derive.attributes.flattened import Leaf
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
-from otel_lightning.collector.derive.rows import Attributes, Message, Span
-from otel_lightning.collector.derive.text import (
+from otel_lightning.collector.derive.messages import (
     content_blocks,
     joined_calls,
-    json_text,
     messages,
     payloads,
     tool_parts,
     tool_values,
 )
-from otel_lightning.collector.derive.text.hosted_tools import ITEM
+from otel_lightning.collector.derive.messages.hosted_tools import ITEM
+from otel_lightning.collector.derive.rows import Attributes, Message, Span
+from otel_lightning.collector.derive.text import json_text
 
 PLAIN = {"role", "content", "tool_call_id"}
 """The keys of a message of plain text."""

@@ -18,6 +18,9 @@ from otel_lightning.collector.derive.dialects import failed_early, semconv_messa
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.dialects.semconv_events import COUNTED, logprobs
 from otel_lightning.collector.derive.dialects.semconv_messages import INPUT, OFFERED, OUTPUT, SENT
+from otel_lightning.collector.derive.histories import lost_arguments
+from otel_lightning.collector.derive.messages import finish, payloads, tool_values
+from otel_lightning.collector.derive.messages.hosted_tools import ITEM
 from otel_lightning.collector.derive.passes.answering_agents import INVOKED
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -28,14 +31,7 @@ from otel_lightning.collector.derive.rows import (
     Row,
     Span,
 )
-from otel_lightning.collector.derive.text import (
-    finish,
-    json_text,
-    lost_arguments,
-    payloads,
-    tool_values,
-)
-from otel_lightning.collector.derive.text.hosted_tools import ITEM
+from otel_lightning.collector.derive.text import json_text
 
 NAME = "semconv"
 RANK = 90

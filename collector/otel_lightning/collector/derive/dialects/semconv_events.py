@@ -9,8 +9,9 @@ from itertools import groupby
 from typing import Any
 
 from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.messages import payloads
 from otel_lightning.collector.derive.rows import Attributes, Log, Span
-from otel_lightning.collector.derive.text import json_text, payloads
+from otel_lightning.collector.derive.text import json_text
 
 _Record = tuple[Log, dict[str, Any]]
 ASSISTANT, TOOL, CHOICE = "gen_ai.assistant.message", "gen_ai.tool.message", "gen_ai.choice"

@@ -7,9 +7,10 @@ from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.dialects.semconv_events import CHOICE, EVENTS, listed, records
+from otel_lightning.collector.derive.messages import messages, payloads, resumed
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Message, Span
-from otel_lightning.collector.derive.text import json_text, messages, payloads, resumed
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
+from otel_lightning.collector.derive.text import json_text
 
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 SYSTEM = "gen_ai.system_instructions"

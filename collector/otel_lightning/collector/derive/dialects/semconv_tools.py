@@ -6,9 +6,10 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
+from otel_lightning.collector.derive.messages import messages, text_blocks, tool_values
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, messages, text_blocks, tool_values
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
+from otel_lightning.collector.derive.text import json_text
 
 ARGUMENTS = (
     "gen_ai.tool.call.arguments",

@@ -8,8 +8,9 @@ from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.messages import payloads
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, payloads, spelled_objects
+from otel_lightning.collector.derive.text import json_text, spelled_objects
 
 NAME = "trulens"
 RANK = 12

@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
+from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.passes.rollouts import order
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import (
@@ -18,7 +19,6 @@ from otel_lightning.collector.derive.span_tree import (
     outermost,
     place_of,
 )
-from otel_lightning.collector.derive.text.packing import unpack
 from otel_lightning.collector.derive.union_find import Groups
 
 RESPONSE = "resp_"

@@ -6,6 +6,8 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from otel_lightning.collector.derive.messages import tool_parts
+from otel_lightning.collector.derive.messages.packing import outputs, unpack
 from otel_lightning.collector.derive.passes import sdk_records, side_by_side
 from otel_lightning.collector.derive.passes.rollouts import order
 from otel_lightning.collector.derive.passes.side_by_side import comparable_parts
@@ -19,9 +21,7 @@ from otel_lightning.collector.derive.span_tree import (
     nearest_above,
     place_of,
 )
-from otel_lightning.collector.derive.text import tool_parts
 from otel_lightning.collector.derive.text.json_text import dumps, parse
-from otel_lightning.collector.derive.text.packing import outputs, unpack
 from otel_lightning.collector.derive.union_find import Groups
 
 CONTENT_RANK = {"full": 0, "truncated": 1, "redacted": 2, "absent": 3}

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import dropwhile
 from typing import Any
 
+from otel_lightning.collector.derive.messages.hosted_tools import ITEM
+from otel_lightning.collector.derive.messages.packing import unpack
+from otel_lightning.collector.derive.messages.tool_parts import parts_of
 from otel_lightning.collector.derive.rows import LlmCall, Message
-from otel_lightning.collector.derive.text.hosted_tools import ITEM
-from otel_lightning.collector.derive.text.packing import unpack
-from otel_lightning.collector.derive.text.tool_parts import parts_of
 
 ANSWERED_WITHIN_NS = 60_000_000_000
 """Length (60 s) of the time interval in a mark. A call that sends only tool results is found if it

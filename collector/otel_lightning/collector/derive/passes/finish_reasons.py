@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
-from otel_lightning.collector.derive.text.packing import unpack
 
 
 def settle(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nodes) -> None:

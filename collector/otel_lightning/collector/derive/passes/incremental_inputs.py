@@ -8,10 +8,10 @@ the model asked for, if that has no text.
 from collections import defaultdict
 from collections.abc import Sequence
 
+from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.passes import earlier_turns
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import Place, place_of
-from otel_lightning.collector.derive.text.packing import unpack
 
 
 def join(calls: Sequence[LlmCall]) -> list[LlmCall]:

@@ -6,8 +6,8 @@ this list has gone on by then.
 
 from collections.abc import Collection, Iterator
 
+from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.rows import LlmCall, Message
-from otel_lightning.collector.derive.text.packing import unpack
 
 
 def cut(calls: Collection[LlmCall]) -> Iterator[LlmCall]:

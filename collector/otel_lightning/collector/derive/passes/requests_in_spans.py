@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from otel_lightning.collector.derive.messages import messages, tool_parts
+from otel_lightning.collector.derive.messages.packing import outputs, unpack
 from otel_lightning.collector.derive.passes.rollouts import order
 from otel_lightning.collector.derive.passes.tools import in_time
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
-from otel_lightning.collector.derive.text import messages, tool_parts
-from otel_lightning.collector.derive.text.packing import outputs, unpack
 
 RECORDED = {"full", "truncated"}
 """The contents of calls whose messages were recorded with their text."""

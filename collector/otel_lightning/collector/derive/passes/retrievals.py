@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.passes.rollouts import Rollouts
 from otel_lightning.collector.derive.rows import LlmCall, Retrieval
 from otel_lightning.collector.derive.text.json_text import dumps
-from otel_lightning.collector.derive.text.packing import unpack
 
 PROBE = 200
 """Number of characters of a document that are looked for in a call's input."""

@@ -9,10 +9,10 @@ from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
+from otel_lightning.collector.derive.messages.packing import outputs
 from otel_lightning.collector.derive.passes.rollouts import order
 from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.text.json_text import dumps
-from otel_lightning.collector.derive.text.packing import outputs
 
 WITHIN_NS = 10_000_000_000
 """Longest time (10 s) between the starts of two records of one call that have no parent."""

@@ -7,9 +7,9 @@ id (`call_…`).
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from otel_lightning.collector.derive.messages.hosted_tools import ITEM
+from otel_lightning.collector.derive.messages.tool_parts import Part, parts_of
 from otel_lightning.collector.derive.rows import History, LlmCall, Message
-from otel_lightning.collector.derive.text.hosted_tools import ITEM
-from otel_lightning.collector.derive.text.tool_parts import Part, parts_of
 
 
 def unify(calls: Sequence[LlmCall]) -> None:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.messages import tool_values
+from otel_lightning.collector.derive.messages.hosted_tools import CALL, RESPONSE
+from otel_lightning.collector.derive.messages.packing import outputs
+from otel_lightning.collector.derive.messages.tool_parts import Part
 from otel_lightning.collector.derive.passes.rollouts import order
 from otel_lightning.collector.derive.passes.waiting_requests import Request, Waiting, canonical
 from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes
-from otel_lightning.collector.derive.text import tool_values
-from otel_lightning.collector.derive.text.hosted_tools import CALL, RESPONSE
-from otel_lightning.collector.derive.text.packing import outputs
-from otel_lightning.collector.derive.text.tool_parts import Part
 
 RUN_WITHIN_NS = 10_000_000_000
 """A tool span without a tool call id is attributed to a request only if it began within about this

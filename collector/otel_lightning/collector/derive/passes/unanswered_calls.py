@@ -6,9 +6,9 @@ Pydantic AI ends the span of a streamed call that failed without its error, with
 from collections.abc import Iterable, Sequence
 
 from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.messages.packing import outputs, unpack
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall
 from otel_lightning.collector.derive.span_tree import Nodes, inherited
-from otel_lightning.collector.derive.text.packing import outputs, unpack
 
 
 def fail(calls: Sequence[LlmCall], runs: Iterable[AgentRun], nodes: Nodes) -> None:

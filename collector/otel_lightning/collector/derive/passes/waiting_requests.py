@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from otel_lightning.collector.derive.messages.tool_parts import Part
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 from otel_lightning.collector.derive.text.json_text import dumps
-from otel_lightning.collector.derive.text.tool_parts import Part
 
 
 @dataclass(slots=True)

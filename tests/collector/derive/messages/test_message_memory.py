@@ -7,14 +7,14 @@ import pytest
 from support.spans import answered, asked, said, span
 
 from otel_lightning.collector.derive.assemble import derive, put_together
+from otel_lightning.collector.derive.histories.histories import history
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
+from otel_lightning.collector.derive.messages.messages import SHORT, conversation
+from otel_lightning.collector.derive.messages.packing import unpack
+from otel_lightning.collector.derive.messages.resumed import continued, keep
 from otel_lightning.collector.derive.parse import fold_requests, read
 from otel_lightning.collector.derive.passes.tool_ids import unify
 from otel_lightning.collector.derive.rows import LlmCall, Message
-from otel_lightning.collector.derive.text.histories import history
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
-from otel_lightning.collector.derive.text.messages import SHORT, conversation
-from otel_lightning.collector.derive.text.packing import unpack
-from otel_lightning.collector.derive.text.resumed import continued, keep
 
 ASKED = {"role": "user", "content": "What is two and two?"}
 CALLED = {"role": "assistant", "tool_calls": [{"id": "fc_1", "function": {"name": "add"}}]}

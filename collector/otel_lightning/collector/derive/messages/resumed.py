@@ -1,9 +1,9 @@
 """Histories that continue one that was read before: only what is new is parsed."""
 
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
+from otel_lightning.collector.derive.messages.messages import SHORT, conversation, only_calls
 from otel_lightning.collector.derive.rows import Message
 from otel_lightning.collector.derive.text.json_text import parse
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
-from otel_lightning.collector.derive.text.messages import SHORT, conversation, only_calls
 
 
 def continued(text: str | None, memory: MessageMemory) -> list[Message] | None:

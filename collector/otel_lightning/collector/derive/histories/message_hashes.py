@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from otel_lightning.collector.derive.messages.hosted_tools import is_hosted
+from otel_lightning.collector.derive.messages.message_memory import SharedMessage
 from otel_lightning.collector.derive.rows import Message
-from otel_lightning.collector.derive.text.hosted_tools import is_hosted
 from otel_lightning.collector.derive.text.json_text import dumps
-from otel_lightning.collector.derive.text.message_memory import SharedMessage
 
 TEXT_KEYS = len(("type", "content"))
 TOOL_PARTS = ("tool_call", "tool_call_response")

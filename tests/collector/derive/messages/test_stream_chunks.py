@@ -6,8 +6,8 @@ from typing import Any
 from support.spans import span
 
 from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.messages import stream_chunks
 from otel_lightning.collector.derive.rows import Event, LlmCall
-from otel_lightning.collector.derive.text import stream_chunks
 
 HEAD = {"id": "chatcmpl-1", "model": "m-2026", "object": stream_chunks.CHUNK}
 OWN = {

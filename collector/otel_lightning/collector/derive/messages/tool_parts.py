@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from otel_lightning.collector.derive.messages.text_blocks import plain
 from otel_lightning.collector.derive.text.json_text import parse, parse_literal
-from otel_lightning.collector.derive.text.text_blocks import plain
 
 Part = dict[str, Any]
 

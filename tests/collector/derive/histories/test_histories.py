@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from support.spans import answered, asked, chat, said, span
 
 from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.histories.histories import any_history, history
+from otel_lightning.collector.derive.messages.packing import SHORT, pack, unpack
 from otel_lightning.collector.derive.rows import LlmCall
-from otel_lightning.collector.derive.text.histories import any_history, history
-from otel_lightning.collector.derive.text.packing import SHORT, pack, unpack
 
 QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 TOLD = [QUESTION, asked("c1", "add", {"a": 1, "b": 2}), answered("c1", "3")]

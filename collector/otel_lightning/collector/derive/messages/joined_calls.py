@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
-from otel_lightning.collector.derive.text import payloads
+from otel_lightning.collector.derive.messages import payloads
 
 JOINED = "}{"
 """Occurs in the arguments of joined tool calls."""

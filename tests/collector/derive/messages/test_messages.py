@@ -7,8 +7,8 @@ import pytest
 from support.spans import answered, asked, chat, only_call, read_call, said, span
 
 from otel_lightning.collector.derive.dialects import read
+from otel_lightning.collector.derive.messages.messages import conversation, read_message
 from otel_lightning.collector.derive.rows import LlmCall
-from otel_lightning.collector.derive.text.messages import conversation, read_message
 
 BLOCK = "TextContent(type='text', text=\"It's 5\", meta=None)"
 TWO = f"Result(content=[{BLOCK}, ImageContent(type='image', data='')])"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from support.spans import answered, asked, chat, only_call, said, span
 
-from otel_lightning.collector.derive.text.messages import read_message
-from otel_lightning.collector.derive.text.written_blocks import written_out
+from otel_lightning.collector.derive.messages.messages import read_message
+from otel_lightning.collector.derive.messages.written_blocks import written_out
 
 SUMMARY = [{"text": "It is day.", "type": "summary_text"}]
 ITEM = {"id": "rs_1", "summary": SUMMARY, "type": "reasoning"}

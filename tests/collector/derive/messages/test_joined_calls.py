@@ -6,7 +6,7 @@ import pytest
 from support.spans import span
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.text.joined_calls import separate
+from otel_lightning.collector.derive.messages.joined_calls import separate
 
 OFFERED = ["sun", "sunrise", "rain"]
 

@@ -1,9 +1,9 @@
 """Blocks of an answer that a package wrote into a text, in JSON or as Python spells them."""
 
+from otel_lightning.collector.derive.messages.content_blocks import content_parts
+from otel_lightning.collector.derive.messages.tool_parts import Part
 from otel_lightning.collector.derive.text import spelled_objects
-from otel_lightning.collector.derive.text.content_blocks import content_parts
 from otel_lightning.collector.derive.text.json_text import parse, parse_literal
-from otel_lightning.collector.derive.text.tool_parts import Part
 
 CALLED = "function_call"
 """The type of an item of the Responses API that calls a tool."""

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.histories import histories
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.rows import History, LlmCall, Message
-from otel_lightning.collector.derive.text import histories
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 Part = dict[str, Any]
 TOLD = ("arguments", "arguments_raw")

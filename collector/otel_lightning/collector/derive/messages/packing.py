@@ -7,9 +7,9 @@ calls that repeat them.
 
 import orjson
 
+from otel_lightning.collector.derive.messages.messages import SHORT
 from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.text.json_text import dumps
-from otel_lightning.collector.derive.text.messages import SHORT
 
 
 def pack(call: LlmCall) -> None:

@@ -6,14 +6,14 @@ import pytest
 from support.spans import only_call, said, span
 
 from otel_lightning.collector.derive.dialects import read
-from otel_lightning.collector.derive.rows import LlmCall
-from otel_lightning.collector.derive.text.payloads import (
+from otel_lightning.collector.derive.messages.payloads import (
     Usage,
     fill_from_request,
     fill_from_response,
     request_messages,
     usage,
 )
+from otel_lightning.collector.derive.rows import LlmCall
 
 TEXT = {"type": "output_text", "text": "Hello"}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}

@@ -7,10 +7,10 @@ OpenAI's, Anthropic's, Gemini's, Bedrock's and LangChain's blocks differ in the 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from otel_lightning.collector.derive.text import hosted_tools, media_parts
+from otel_lightning.collector.derive.messages import hosted_tools, media_parts
+from otel_lightning.collector.derive.messages.text_blocks import PYTHON, TEXTS, plain
+from otel_lightning.collector.derive.messages.tool_parts import Part, response_part, tool_call_part
 from otel_lightning.collector.derive.text.json_text import parse, parse_literal
-from otel_lightning.collector.derive.text.text_blocks import PYTHON, TEXTS, plain
-from otel_lightning.collector.derive.text.tool_parts import Part, response_part, tool_call_part
 
 ELIDED = "<elided>"
 """The placeholder in Google ADK's logs for content that must not be recorded."""

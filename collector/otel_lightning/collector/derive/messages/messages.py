@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import takewhile
 from typing import Any
 
-from otel_lightning.collector.derive.rows import Message
-from otel_lightning.collector.derive.text import finish, hosted_tools, spelled_objects
-from otel_lightning.collector.derive.text.content_blocks import (
+from otel_lightning.collector.derive.messages import finish, hosted_tools
+from otel_lightning.collector.derive.messages.content_blocks import (
     BLOCK_TYPES,
     BLOCKS,
     ELIDED,
@@ -19,15 +18,17 @@ from otel_lightning.collector.derive.text.content_blocks import (
     read_reasoning,
     read_response,
 )
-from otel_lightning.collector.derive.text.json_text import is_cut, parse
-from otel_lightning.collector.derive.text.message_memory import MESSAGE_KEYS, MessageMemory
-from otel_lightning.collector.derive.text.text_blocks import PYTHON
-from otel_lightning.collector.derive.text.tool_parts import (
+from otel_lightning.collector.derive.messages.message_memory import MESSAGE_KEYS, MessageMemory
+from otel_lightning.collector.derive.messages.text_blocks import PYTHON
+from otel_lightning.collector.derive.messages.tool_parts import (
     Part,
     distinct_calls,
     response_part,
 )
-from otel_lightning.collector.derive.text.written_blocks import CALLED, SPELLED, written_out
+from otel_lightning.collector.derive.messages.written_blocks import CALLED, SPELLED, written_out
+from otel_lightning.collector.derive.rows import Message
+from otel_lightning.collector.derive.text import spelled_objects
+from otel_lightning.collector.derive.text.json_text import is_cut, parse
 
 SHORT = 8
 """Histories of at most this many messages do not share them with other histories: to look for a

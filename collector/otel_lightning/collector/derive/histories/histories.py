@@ -14,11 +14,17 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any
 
+from otel_lightning.collector.derive.histories.input_hashes import LOOK_BACK, hashed_input
+from otel_lightning.collector.derive.histories.message_hashes import (
+    ASSISTANT,
+    HEADS,
+    Numbers,
+    texts,
+    turn_of,
+)
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
+from otel_lightning.collector.derive.messages.messages import SHORT
 from otel_lightning.collector.derive.rows import History, LlmCall, Message
-from otel_lightning.collector.derive.text.input_hashes import LOOK_BACK, hashed_input
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
-from otel_lightning.collector.derive.text.messages import SHORT
-from otel_lightning.collector.derive.text.turns import ASSISTANT, HEADS, Numbers, texts, turn_of
 
 REDACTED = "redacted"
 NO_IDS: tuple[str | None, ...] = ()

@@ -3,9 +3,15 @@
 from hashlib import blake2b
 from operator import is_
 
+from otel_lightning.collector.derive.histories.message_hashes import (
+    ASSISTANT,
+    HEADS,
+    Numbers,
+    Turn,
+    turn_of,
+)
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory, SharedMessage
 from otel_lightning.collector.derive.rows import LlmCall, Message
-from otel_lightning.collector.derive.text.message_memory import MessageMemory, SharedMessage
-from otel_lightning.collector.derive.text.turns import ASSISTANT, HEADS, Numbers, Turn, turn_of
 
 LOOK_BACK = 16
 """Number of turns at the end of a history by which it is looked up; up to this many calls may be

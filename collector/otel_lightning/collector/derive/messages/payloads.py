@@ -11,10 +11,11 @@ import orjson
 
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.shapes import Plans
+from otel_lightning.collector.derive.messages import messages, tool_values
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
+from otel_lightning.collector.derive.messages.stream_chunks import CHUNK
 from otel_lightning.collector.derive.rows import LlmCall, Message
-from otel_lightning.collector.derive.text import json_text, messages, tool_values
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
-from otel_lightning.collector.derive.text.stream_chunks import CHUNK
+from otel_lightning.collector.derive.text import json_text
 
 Payload = Mapping[str, Any]
 
