@@ -17,7 +17,7 @@ def test_all_spans_of_a_long_trace_are_read_in_their_order() -> None:
     numbers = range(2 * SPANS_AT_ONCE + 1)
     found = read(map(call, numbers), [])
     assert [row.span_id for row in found.calls] == [f"s{number}" for number in numbers]
-    assert len({row.past.saw for row in found.calls}) == len(found.nodes) == len(numbers)
+    assert len({row.history.input_hash for row in found.calls}) == len(found.nodes) == len(numbers)
 
 
 def test_a_span_that_is_delivered_again_much_later_is_read_once() -> None:

@@ -80,7 +80,7 @@ def put_together(found: Reading) -> Derived:
     within = _agents_and_tools(found)
     merged, ordered = _merged_calls(found, within)
     # Only a call with tool parts can have requested a tool or show a response.
-    asking = [call for call in merged.calls if call.past.tools]
+    asking = [call for call in merged.calls if call.history.has_tools]
     shown = tools.evidence(found.tools, asking, nodes)
     askers = tools.askers(shown, asking)
     named = rollouts.stated_ids(nodes, found.rollout_ids)
@@ -96,8 +96,8 @@ def put_together(found: Reading) -> Derived:
     tool_texts = ToolTexts()
     for call in derived.llm_calls:
         offered = tool_texts.of(call.tool_definitions)
-        call.state_hash = state_hash(call.prompt_token_ids, call.past.saw, offered)
-    rollouts_with_tools = {call.rollout_id for call in derived.llm_calls if call.past.tools}
+        call.state_hash = state_hash(call.prompt_token_ids, call.history.input_hash, offered)
+    rollouts_with_tools = {call.rollout_id for call in derived.llm_calls if call.history.has_tools}
     # Also their calls without tool parts, since `read_requests` looks at the previous call.
     calls = [call for call in derived.llm_calls if call.rollout_id in rollouts_with_tools]
     derived.tool_calls = _tool_calls(found, calls, nodes, assigned)
@@ -129,17 +129,17 @@ def _merged_calls(
     completed = [*earlier_turns.add(ordered), *incremental_inputs.join(ordered)]
     # The messages of these calls changed, so their hashes are computed again.
     for call in (*completed, *(c for c in ordered if c.merged_span_ids)):
-        call.past = history(call, found.memory)
+        call.history = history(call, found.memory)
     conversations.mark_held(ordered)
     unanswered_calls.fail(ordered, found.agents, found.nodes)
     finish_reasons.settle(ordered, found.tools, found.nodes)
     for call in ordered:
         call.output_messages = call.output_messages or None
         # Reading each span did this for its own output; merging may have added the tool calls.
-        if call.finish_reason == "stop" and call.past.asked:
+        if call.finish_reason == "stop" and call.history.tool_call_ids:
             call.finish_reason = "tool_calls"
         # An answer may lack the tool calls that its reason states. Merging may have added them.
-        lost = call.finish_reason == "tool_calls" and not call.past.asked
+        lost = call.finish_reason == "tool_calls" and not call.history.tool_call_ids
         if lost and call.content == "full":
             call.content = "truncated"
     return merged, ordered

@@ -41,18 +41,20 @@ def ties(found: Reading) -> Ties:
             tied[trace_id, f"response:{name}"] = None
     for call in found.calls:
         trace_id = call.trace_id
-        past = call.past
-        for end in past.begins:
-            tied[trace_id, f"history:{end}"] = None
-        for end in past.ends:
-            tied[trace_id, f"history:{end}"] = None
+        history = call.history
+        for prefix in history.prefixes:
+            tied[trace_id, f"history:{prefix}"] = None
+        for whole in history.with_answer:
+            tied[trace_id, f"history:{whole}"] = None
         previous = call.request_params.get("previous_response_id")
         # Some packages write the id of the previous response as the conversation id.
         for response in (call.response_id, previous, call.conversation_id):
             if response:
                 tied[trace_id, f"response:{response}"] = None
         if not call.parent_span_id:
-            tied.update(((trace_id, key), None) for key in duplicates.keys(call, past.saw))
+            tied.update(
+                ((trace_id, key), None) for key in duplicates.keys(call, history.input_hash)
+            )
     traces, keys = [trace for trace, _ in tied], [key for _, key in tied]
     of_tools = [*_of_tools(found), *_of_sdks(found)]
     return Ties(
@@ -82,9 +84,9 @@ def _of_tools(found: Reading) -> Iterator[tuple[str, str, str]]:
     Yields:
         A trace id, its key, and the key of the traces that it belongs with.
     """
-    calls = [call for call in found.calls if call.past.tools]
+    calls = [call for call in found.calls if call.history.has_tools]
     for call in calls:
-        for mark in tools.asked(call) if call.past.asked else ():
+        for mark in tools.asked(call) if call.history.tool_call_ids else ():
             yield call.trace_id, f"asks:{mark}", f"ran:{mark}"
     for call in calls:
         for mark, is_asked in earlier_turns.marks(call):

@@ -189,11 +189,11 @@ def _add_calls(found: Reading, calls: Iterable[LlmCall]) -> None:
     """Add model calls with their histories."""
     for call in calls:
         try:
-            past = call.past = history(call, found.memory)
+            call.history = history(call, found.memory)
             found.calls.append(call)
             # Packed messages are JSON text, which needs less memory. Calls with tool parts are read
             # again when tools are joined, so their messages are not packed.
-            if not past.tools:
+            if not call.history.has_tools:
                 pack(call)
         except Exception as error:  # noqa: BLE001 - likewise
             found.unread[place_of(call)] = described(error)
@@ -211,7 +211,7 @@ def fold_requests(found: Reading) -> None:
     changed = requests_in_spans.add(found.calls, found.requests, found.tools, found.nodes)
     completed = outlined_inputs.complete(found.calls, found.nodes, found.tools)
     for call in (*changed, *completed, *late_inputs.cut(found.calls)):
-        call.past = history(call, found.memory)
+        call.history = history(call, found.memory)
     found.requests = []
 
 

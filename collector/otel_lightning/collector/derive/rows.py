@@ -76,21 +76,21 @@ class Span(NamedTuple):
 class History(NamedTuple):
     """The hashes of a call's messages."""
 
-    begins: list[str]
+    prefixes: list[str]
     """Hashes of the longest beginnings of the input that end with the assistant's turn."""
-    ends: list[str]
+    with_answer: list[str]
     """Hashes of the input with each choice of the output. After tools, the hash of the text alone
     is among them: many agents keep only what the user and the assistant said."""
-    saw: str | None
+    input_hash: str | None
     """A hash of the whole input, reasoning included and ids of tool calls left out, if there is
     one."""
-    tools: bool
+    has_tools: bool
     """Whether tool calls or their responses are among the messages."""
-    unasked: list[str]
+    unrequested_ids: list[str]
     """The ids of the responses in the input whose requests are not in it."""
-    asked: tuple[str | None, ...] = ()
+    tool_call_ids: tuple[str | None, ...] = ()
     """The ids of the tool calls in the output."""
-    answers: bool = False
+    has_responses: bool = False
     """Whether the input has responses to tool calls."""
     is_paired: bool = True
     """Whether each response in the input answers a tool call of the assistant's turn before it."""
@@ -153,7 +153,9 @@ class LlmCall:
     """(trace id, span id) of each of `merged_span_ids`. A span id is unique only in its trace."""
     packed: tuple[bytes | None, bytes | None] | None = None
     """The input and output messages as JSON instead of the two fields above; see `packing`."""
-    past: History = field(default=History([], [], None, tools=False, unasked=[]), compare=False)
+    history: History = field(
+        default=History([], [], None, has_tools=False, unrequested_ids=[]), compare=False
+    )
     """The hashes of the messages; set when the call is read, and when its messages change."""
 
     @property

@@ -86,9 +86,9 @@ def dialogue(call_id: str, result: str = "21 C") -> LlmCall:
 
 def test_what_a_model_saw_does_not_depend_on_the_ids_of_tool_calls() -> None:
     one, other = history(dialogue("call_1")), history(dialogue("call_2"))
-    assert one.saw == other.saw
-    assert set(one.begins).isdisjoint(other.begins)
-    assert history(dialogue("call_1", "3 C")).saw != one.saw
+    assert one.input_hash == other.input_hash
+    assert set(one.prefixes).isdisjoint(other.prefixes)
+    assert history(dialogue("call_1", "3 C")).input_hash != one.input_hash
 
 
 def test_what_a_model_saw_tells_which_tool_call_a_response_answers() -> None:
@@ -96,7 +96,7 @@ def test_what_a_model_saw_tells_which_tool_call_a_response_answers() -> None:
         both = asked("a", "w", {"city": "Paris"})
         both["parts"] += asked("b", "w", {"city": "Rome"})["parts"]
         results = [answered(first, "21 C"), answered(second, "9 C")]
-        return history(call([said("user", "?"), both, *results])).saw
+        return history(call([said("user", "?"), both, *results])).input_hash
 
     assert parallel("a", "b") != parallel("b", "a")
 
@@ -107,9 +107,9 @@ def test_a_layer_that_loses_ids_is_continued_all_the_same() -> None:
     first = call([said("user", "weather?")])
     first.output_messages = [lost]
     later = dialogue("call_1")
-    assert set(history(first).ends).isdisjoint(history(later).begins)
+    assert set(history(first).with_answer).isdisjoint(history(later).prefixes)
     later.lost_ids = True
-    assert not set(history(first).ends).isdisjoint(history(later).begins)
+    assert not set(history(first).with_answer).isdisjoint(history(later).prefixes)
 
 
 IDS = st.sampled_from([None, "", "a", "b"])

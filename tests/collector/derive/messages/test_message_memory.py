@@ -72,7 +72,7 @@ def test_ids_that_meet_in_one_rollout_stay_as_they_are_in_another(memory: Messag
     other = conversation([ASKED, CALLED, *MORE], memory)
     answered = {"role": "tool", "tool_call_id": "call_1", "content": "4"}
     mine = call("a", conversation([ASKED, CALLED, answered, *MORE], memory))
-    mine.past = history(mine)
+    mine.history = history(mine)
     unify([mine])
     assert (mine.input_messages or [])[1]["parts"][0]["id"] == "call_1"
     assert other[1]["parts"][0]["id"] == "fc_1"

@@ -18,9 +18,9 @@ from otel_lightning.collector.derive.histories.input_hashes import LOOK_BACK, ha
 from otel_lightning.collector.derive.histories.message_hashes import (
     ASSISTANT,
     HEADS,
-    Numbers,
+    ToolCallNumbers,
+    hashes_of,
     texts,
-    turn_of,
 )
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.messages.messages import SHORT
@@ -51,33 +51,36 @@ def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
 def any_history(call: LlmCall, memory: MessageMemory | None = None) -> History:
     """Return what `history` does, whatever a call's messages are."""
     sent = hashed_input(call, memory)
-    chain, bare, numbers = sent.chain, sent.bare, sent.numbers
-    begins = [*sent.begins, chain.digest()][-LOOK_BACK:] if sent.is_answered else sent.begins
-    choices = [turn_of(choice) for choice in call.output_messages or ()]
-    tools = bare is not chain or True in [choice.tools for choice in choices]
-    saw = bare.digest(sent.thoughts) if call.input_messages else None
-    of_tools = (
-        tools,
-        [*numbers.unasked],
-        choices[0].asked
+    chain, without_ids, numbers = sent.chain, sent.without_ids, sent.numbers
+    prefixes = [*sent.prefixes, chain.digest()][-LOOK_BACK:] if sent.is_answered else sent.prefixes
+    choices = [hashes_of(choice) for choice in call.output_messages or ()]
+    input_hash = without_ids.digest(sent.reasoning) if call.input_messages else None
+    about_tools = (
+        without_ids is not chain or True in [choice.has_tools for choice in choices],
+        [*numbers.unrequested_ids],
+        choices[0].tool_call_ids
         if len(choices) == 1
-        else tuple([one for choice in choices for one in choice.asked]),
-        sent.answers,
+        else tuple([call_id for choice in choices for call_id in choice.tool_call_ids]),
+        sent.has_responses,
         sent.is_paired,
     )
-    if saw is None or (call.content == REDACTED and not _names_tools(call)):
-        return History([], [], saw, *of_tools)
-    ends = [chain.after(choice.said) for choice in choices]
+    if input_hash is None or (call.content == REDACTED and not _names_tools(call)):
+        return History([], [], input_hash, *about_tools)
+    with_answer = [chain.after(choice.content) for choice in choices]
     # The next input has ids that this output lacks, so it finds this call by the history without
     # ids.
-    if call.lost_ids or any(None in choice.asked for choice in choices):
+    if call.lost_ids or any(None in choice.tool_call_ids for choice in choices):
         # In a copy, because `of` numbers the tool calls of the choice that it gets.
-        ends += [bare.after(numbers.copy().of(choice)) for choice in choices]
-    if sent.plain is not chain:
-        ends += [sent.plain.after(choice.said) for choice in choices if not choice.tools]
+        with_answer += [without_ids.after(numbers.copy().of(choice)) for choice in choices]
+    if sent.without_tools is not chain:
+        with_answer += [
+            sent.without_tools.after(choice.content) for choice in choices if not choice.has_tools
+        ]
     # These are searched from the end, so the least exact one, without ids, is the first.
-    found = [sent.last, *begins] if sent.last else [*begins]
-    return History(found, list(dict.fromkeys(ends)), saw, *of_tools)
+    least_exact = [sent.prefix_without_ids] if sent.prefix_without_ids else []
+    return History(
+        [*least_exact, *prefixes], list(dict.fromkeys(with_answer)), input_hash, *about_tools
+    )
 
 
 def _short_history(call: LlmCall) -> History | None:
@@ -93,31 +96,31 @@ def _short_history(call: LlmCall) -> History | None:
     if call.lost_ids or call.content == REDACTED:
         return None
     chain, before = b"", ""
-    begins: list[str] = []
+    prefixes: list[str] = []
     for place, message in enumerate(sent):
         role = message["role"]
-        asked = None if role == "tool" else texts(message)
-        if asked is None:
-            return _short_history_of_tools(sent[place:], answered[0], chain, before, begins)
+        content = None if role == "tool" else texts(message)
+        if content is None:
+            return _short_history_of_tools(sent[place:], answered[0], chain, before, prefixes)
         if role != before or role != ASSISTANT:
             if before == ASSISTANT:
-                begins.append(_digest(chain))
+                prefixes.append(_digest(chain))
             chain += HEADS[role]
-        chain += asked
+        chain += content
         before = role
-    said = texts(answered[0])
-    if said is None:
-        return _short_history_of_tools([], answered[0], chain, before, begins)
-    saw = _digest(chain)
+    answer = texts(answered[0])
+    if answer is None:
+        return _short_history_of_tools([], answered[0], chain, before, prefixes)
+    input_hash = _digest(chain)
     if before == ASSISTANT:
-        begins.append(saw)
+        prefixes.append(input_hash)
     else:
         chain += HEADS[ASSISTANT]
-    return _HISTORY((begins, [_digest(chain + said)], saw, False, [], (), False, True))
+    return _HISTORY((prefixes, [_digest(chain + answer)], input_hash, False, [], (), False, True))
 
 
 def _short_history_of_tools(
-    rest: list[Message], answer: Message, chain: bytes, before: str, begins: list[str]
+    rest: list[Message], answer: Message, chain: bytes, before: str, prefixes: list[str]
 ) -> History:
     """Return a short history whose first messages are plain text.
 
@@ -126,52 +129,62 @@ def _short_history_of_tools(
         answer: The output.
         chain: What the first messages add to the hash of the history.
         before: The role of the last of them; '' if there is none.
-        begins: The beginnings among them that end with the assistant's turn; extended in place.
+        prefixes: The beginnings among them that end with the assistant's turn; extended in place.
     """
-    # `bare` and `plain` are as in `Input`. Two messages that follow each other in `chain` may have
-    # messages of tools between them, which `plain` lacks.
-    bare = plain = chain
-    before_plain, thoughts, asked = before, b"", NO_IDS
-    numbers, has_tools, answers, is_paired = Numbers(), False, False, True
+    # The three histories of `InputHashes`. Two messages that follow each other in `chain` may have
+    # messages of tools between them, which `without_tools` lacks.
+    without_ids = without_tools = chain
+    before_without_tools, reasoning, tool_call_ids = before, b"", NO_IDS
+    numbers, has_tools, has_responses, is_paired = ToolCallNumbers(), False, False, True
     for message in rest:
-        role, turn = message["role"], turn_of(message)
+        role, hashes = message["role"], hashes_of(message)
         if role == ASSISTANT:
-            asked = turn.asked
+            tool_call_ids = hashes.tool_call_ids
         elif before == ASSISTANT:
-            begins.append(_digest(chain))
+            prefixes.append(_digest(chain))
         head = b"" if role == before == ASSISTANT else HEADS[role]
         before = role
-        chain += head + turn.said
-        if turn.tools:
+        chain += head + hashes.content
+        if hashes.has_tools:
             has_tools = True
-            bare += head + numbers.of(turn)
-            for one in turn.answered:
-                answers, is_paired = True, is_paired and one in asked
+            without_ids += head + numbers.of(hashes)
+            for call_id in hashes.response_ids:
+                has_responses, is_paired = True, is_paired and call_id in tool_call_ids
         else:
-            bare += head + turn.said
-            plain += turn.said if role == before_plain == ASSISTANT else HEADS[role] + turn.said
-            before_plain = role
-        if turn.thoughts:
-            thoughts += _digest(bare).encode() + turn.thoughts
-    saw, unasked = _digest(bare + thoughts), [*numbers.unasked]
+            without_ids += head + hashes.content
+            continues_turn = role == before_without_tools == ASSISTANT
+            without_tools += hashes.content if continues_turn else HEADS[role] + hashes.content
+            before_without_tools = role
+        if hashes.reasoning:
+            reasoning += _digest(without_ids).encode() + hashes.reasoning
+    input_hash, unrequested_ids = _digest(without_ids + reasoning), [*numbers.unrequested_ids]
     if before == ASSISTANT:
-        begins.append(_digest(chain))
+        prefixes.append(_digest(chain))
     head = b"" if before == ASSISTANT else HEADS[ASSISTANT]
-    choice = turn_of(answer)
-    ends = [_digest(chain + head + choice.said)]
-    # See `any_history` for the other ends.
-    if None in choice.asked:
-        ends.append(_digest(bare + head + numbers.of(choice)))
-    if has_tools and not choice.tools:
-        head = b"" if before_plain == ASSISTANT else HEADS[ASSISTANT]
-        ends.append(_digest(plain + head + choice.said))
-    found = [*dict.fromkeys(ends)]
-    tools = has_tools or choice.tools
-    return _HISTORY((begins, found, saw, tools, unasked, choice.asked, answers, is_paired))
+    choice = hashes_of(answer)
+    with_answer = [_digest(chain + head + choice.content)]
+    # `any_history` says why the answer is added to the other two histories, too.
+    if None in choice.tool_call_ids:
+        with_answer.append(_digest(without_ids + head + numbers.of(choice)))
+    if has_tools and not choice.has_tools:
+        head = b"" if before_without_tools == ASSISTANT else HEADS[ASSISTANT]
+        with_answer.append(_digest(without_tools + head + choice.content))
+    return _HISTORY(
+        (
+            prefixes,
+            [*dict.fromkeys(with_answer)],
+            input_hash,
+            has_tools or choice.has_tools,
+            unrequested_ids,
+            choice.tool_call_ids,
+            has_responses,
+            is_paired,
+        )
+    )
 
 
-def _digest(said: bytes) -> str:
-    return blake2b(said, digest_size=16).hexdigest()
+def _digest(content: bytes) -> str:
+    return blake2b(content, digest_size=16).hexdigest()
 
 
 def _names_tools(call: LlmCall) -> bool:

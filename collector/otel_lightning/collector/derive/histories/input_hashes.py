@@ -6,9 +6,9 @@ from operator import is_
 from otel_lightning.collector.derive.histories.message_hashes import (
     ASSISTANT,
     HEADS,
-    Numbers,
-    Turn,
-    turn_of,
+    MessageHashes,
+    ToolCallNumbers,
+    hashes_of,
 )
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory, SharedMessage
 from otel_lightning.collector.derive.rows import LlmCall, Message
@@ -18,8 +18,12 @@ LOOK_BACK = 16
 missing between two recorded ones."""
 
 
-class Input:
-    """The hashes of an input, message by message."""
+class InputHashes:
+    """The hashes of an input, message by message, as three histories.
+
+    `chain` is the whole input, `without_ids` has numbers in place of the ids of tool calls, and
+    `without_tools` lacks the messages that call tools or answer them.
+    """
 
     def __init__(self, *, lost_ids: bool) -> None:
         """Start before the first message.
@@ -27,17 +31,16 @@ class Input:
         Args:
             lost_ids: Whether the history is looked for without the ids of tool calls, too.
         """
-        # `bare` has no ids of tool calls, `plain` no messages that call tools or answer them. All
-        # three are one object until a message differs.
-        self.chain = self.bare = self.plain = _Chain()
-        self.numbers = Numbers()
-        self.begins: list[str] = []
-        self.last: str | None = None
+        # All three are one object until a message differs.
+        self.chain = self.without_ids = self.without_tools = _Chain()
+        self.numbers = ToolCallNumbers()
+        self.prefixes: list[str] = []
+        self.prefix_without_ids: str | None = None
         """The longest beginning that ends with the assistant's turn, without ids."""
-        self.thoughts = b""
+        self.reasoning = b""
         self.lost_ids = lost_ids
-        self.answers, self.is_paired = False, True
-        self._asked: tuple[str | None, ...] = ()
+        self.has_responses, self.is_paired = False, True
+        self._tool_call_ids: tuple[str | None, ...] = ()
         """The ids of the tool calls of the assistant's last message."""
 
     @property
@@ -47,81 +50,83 @@ class Input:
 
     def add(self, message: Message) -> None:
         """Add the hashes of the next message."""
-        turn, role, chain = turn_of(message), message["role"], self.chain
+        hashes, role, chain = hashes_of(message), message["role"], self.chain
         if chain.role == "assistant" and role != "assistant":
             # The assistant's turn has ended. The last `LOOK_BACK` beginnings are kept.
-            self.begins = [*self.begins[1 - LOOK_BACK :], chain.digest()]
-            self.last = self.bare.digest() if self.lost_ids else None
+            self.prefixes = [*self.prefixes[1 - LOOK_BACK :], chain.digest()]
+            self.prefix_without_ids = self.without_ids.digest() if self.lost_ids else None
         if role == "assistant":
-            self._asked = turn.asked
-        if turn.tools:
-            self._add_of_tools(turn, role)
+            self._tool_call_ids = hashes.tool_call_ids
+        if hashes.has_tools:
+            self._add_of_tools(hashes, role)
         else:
-            if self.plain is not chain:
-                self.plain.add(role, turn.said)
-            if self.bare is not chain:
-                self.bare.add(role, turn.said)
-        chain.add(role, turn.said)
-        if turn.thoughts:
+            if self.without_tools is not chain:
+                self.without_tools.add(role, hashes.content)
+            if self.without_ids is not chain:
+                self.without_ids.add(role, hashes.content)
+        chain.add(role, hashes.content)
+        if hashes.reasoning:
             # With the hash of all messages so far, so that the place of the reasoning counts too.
-            self.thoughts += self.bare.digest().encode() + turn.thoughts
+            self.reasoning += self.without_ids.digest().encode() + hashes.reasoning
 
-    def _add_of_tools(self, turn: Turn, role: str) -> None:
+    def _add_of_tools(self, hashes: MessageHashes, role: str) -> None:
         """Add a message that calls tools or answers them to all but the full history."""
         chain = self.chain
-        # From here on the three histories differ. `plain` gets no message of tools at all.
-        if self.bare is chain:
-            self.bare = chain.copy()
-        if self.plain is chain:
-            self.plain = chain.copy()
-        for one in turn.answered:
-            self.answers = True
-            if one not in self._asked:
+        # From here on the three histories differ.
+        if self.without_ids is chain:
+            self.without_ids = chain.copy()
+        if self.without_tools is chain:
+            self.without_tools = chain.copy()
+        for call_id in hashes.response_ids:
+            self.has_responses = True
+            if call_id not in self._tool_call_ids:
                 self.is_paired = False
-        self.bare.add(role, self.numbers.of(turn))
+        self.without_ids.add(role, self.numbers.of(hashes))
 
 
-def hashed_input(call: LlmCall, memory: MessageMemory | None) -> Input:
+def hashed_input(call: LlmCall, memory: MessageMemory | None) -> InputHashes:
     """Hash a call's input; where it continues one that was hashed before, only what is new."""
     sent = call.input_messages or []
     # One message continues no other input.
     if memory is None or len(sent) < 2 or type(sent[-1]) is not SharedMessage:  # noqa: PLR2004
-        found = Input(lost_ids=call.lost_ids)
+        hashes = InputHashes(lost_ids=call.lost_ids)
         for message in sent:
-            found.add(message)
-        return found
-    found, count = _continued(sent, memory, lost_ids=call.lost_ids)
+            hashes.add(message)
+        return hashes
+    hashes, count = _continued(sent, memory, lost_ids=call.lost_ids)
     for message in sent[count:]:
-        found.add(message)
+        hashes.add(message)
     # A copy of the list, because the call may change its own. It keeps the messages alive, so that
     # none of their `id()`s is used again.
-    memory.keep_hashes(sent[:], found)
-    return found
+    memory.keep_hashes(sent[:], hashes)
+    return hashes
 
 
-def _continued(sent: list[Message], memory: MessageMemory, *, lost_ids: bool) -> tuple[Input, int]:
+def _continued(
+    sent: list[Message], memory: MessageMemory, *, lost_ids: bool
+) -> tuple[InputHashes, int]:
     """Return the hashes of the longest known beginning of an input, and its number of messages."""
     # If the first message was never hashed, no hashed input begins with it.
-    is_new = type(sent[0]) is SharedMessage and sent[0].turn is None
+    is_new = type(sent[0]) is SharedMessage and sent[0].hashes is None
     for count in () if is_new else range(len(sent), max(len(sent) - LOOK_BACK, 1), -1):
         if (known := memory.hashed.get(id(sent[count - 1]))) is None:
             continue
-        before, found = known
+        before, hashes = known
         # Messages are shared, so the same objects are the same messages: no text is compared.
-        if found.lost_ids == lost_ids and len(before) == count and all(map(is_, before, sent)):
-            # Removed, because `found` is extended in place: an input that branches off here is
+        if hashes.lost_ids == lost_ids and len(before) == count and all(map(is_, before, sent)):
+            # Removed, because `hashes` is extended in place: an input that branches off here is
             # hashed from its first message.
             del memory.hashed[id(sent[count - 1])]
-            return found, count
-    return Input(lost_ids=lost_ids), 0
+            return hashes, count
+    return InputHashes(lost_ids=lost_ids), 0
 
 
-def _following(before: str | None, role: str, said: bytes) -> bytes:
+def _following(before: str | None, role: str, content: bytes) -> bytes:
     """Return the bytes that a message adds to the hash of a history.
 
     Neighbouring messages of the assistant are one turn, so only the first adds its role.
     """
-    return said if role == before == ASSISTANT else HEADS[role] + said
+    return content if role == before == ASSISTANT else HEADS[role] + content
 
 
 class _Chain:
@@ -145,11 +150,11 @@ class _Chain:
         twin.update(more)
         return twin.hexdigest()
 
-    def add(self, role: str, said: bytes) -> None:
-        """Add what the next message says."""
-        self._hash.update(_following(self.role, role, said))
+    def add(self, role: str, content: bytes) -> None:
+        """Add the hashes of the next message."""
+        self._hash.update(_following(self.role, role, content))
         self.role = role
 
-    def after(self, said: bytes) -> str:
+    def after(self, content: bytes) -> str:
         """Return the hash of this history with the assistant's next turn."""
-        return self.digest(_following(self.role, "assistant", said))
+        return self.digest(_following(self.role, "assistant", content))

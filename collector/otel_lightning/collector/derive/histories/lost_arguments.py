@@ -37,7 +37,10 @@ def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
     sent, said = map(_without, (call.input_messages, call.output_messages))
     bare = histories.history(replace(call, input_messages=sent, output_messages=said))
     # Beginnings are searched from the end, so the less exact ones come first.
-    return found._replace(begins=[*bare.begins, *found.begins], ends=[*found.ends, *bare.ends])
+    return found._replace(
+        prefixes=[*bare.prefixes, *found.prefixes],
+        with_answer=[*found.with_answer, *bare.with_answer],
+    )
 
 
 def recall(calls: Sequence[LlmCall]) -> None:

@@ -31,33 +31,32 @@ HEADS = _Heads(
 )
 
 
-class Turn(NamedTuple):
+class MessageHashes(NamedTuple):
     """The hashes of one message's parts, one after the other."""
 
-    said: bytes
-    thoughts: bytes
-    """The reasoning, apart from what was said."""
-    tools: bool
-    asked: tuple[str | None, ...]
-    """The ids of its tool calls."""
-    answered: tuple[str | None, ...]
-    """The ids of its responses."""
-    bare: bytes
-    """What was said, without these ids."""
+    content: bytes
+    """All parts but reasoning."""
+    reasoning: bytes
+    has_tools: bool
+    tool_call_ids: tuple[str | None, ...]
+    response_ids: tuple[str | None, ...]
+    """The ids of the tool calls that it answers."""
+    without_ids: bytes
+    """The content without these ids."""
 
 
-_TURN: Callable[[Any], Turn] = partial(tuple.__new__, Turn)
-"""Makes a turn of a tuple of all its fields, faster than `Turn(…)`."""
+_HASHES: Callable[[Any], MessageHashes] = partial(tuple.__new__, MessageHashes)
+"""Makes `MessageHashes` of a tuple of all fields, faster than `MessageHashes(…)`."""
 
 
-def turn_of(message: Message) -> Turn:
+def hashes_of(message: Message) -> MessageHashes:
     """Return the hashes of a message; those of a shared message are computed once."""
     if type(message) is not SharedMessage:
         return _hashed(message)
-    if message.turn is None:
-        message.turn = _hashed(message)
-    turn: Turn = message.turn
-    return turn
+    if message.hashes is None:
+        message.hashes = _hashed(message)
+    hashes: MessageHashes = message.hashes
+    return hashes
 
 
 def texts(message: Message) -> bytes | None:
@@ -79,39 +78,48 @@ def texts(message: Message) -> bytes | None:
     return hashes or None
 
 
-def _hashed(message: Message) -> Turn:
+def _hashed(message: Message) -> MessageHashes:
     if message["role"] == "tool":
         if (response := _one_response(message["parts"])) is not None:
             return response
-    elif (said := texts(message)) is not None:
-        return _TURN((said, b"", False, (), (), b""))
-    said = bare = thoughts = b""
-    tools = False
-    asked: list[str | None] = []
-    answered: list[str | None] = []
+    elif (content := texts(message)) is not None:
+        return _HASHES((content, b"", False, (), (), b""))
+    content = without_ids = reasoning = b""
+    has_tools = False
+    tool_call_ids: list[str | None] = []
+    response_ids: list[str | None] = []
     for part in message["parts"]:
         kind = part["type"]
         if kind == "reasoning":
-            thoughts += _hash(part)
+            reasoning += _hash(part)
         elif kind in TOOL_PARTS or is_hosted(kind):
-            tools = True
+            has_tools = True
             call_id = part.get("id") or None
             hashed = _hash_of_tool(part)
-            bare += hashed
-            said += b"%s#%s" % (hashed, str(call_id).encode(errors="replace"))
+            without_ids += hashed
+            content += b"%s#%s" % (hashed, str(call_id).encode(errors="replace"))
             # A tool that the provider ran has an id, but no message of the agent answers it.
             if kind == "tool_call":
-                asked.append(call_id)
+                tool_call_ids.append(call_id)
             elif kind == "tool_call_response":
-                answered.append(call_id)
+                response_ids.append(call_id)
         else:
             hashed = _hash(part)
-            bare += hashed
-            said += hashed
-    return _TURN((said, thoughts, tools, tuple(asked), tuple(answered), bare))
+            without_ids += hashed
+            content += hashed
+    return _HASHES(
+        (
+            content,
+            reasoning,
+            has_tools,
+            tuple(tool_call_ids),
+            tuple(response_ids),
+            without_ids,
+        )
+    )
 
 
-def _one_response(parts: list[dict[str, Any]]) -> Turn | None:
+def _one_response(parts: list[dict[str, Any]]) -> MessageHashes | None:
     """Return the hashes of one response to a tool call, or None for any other parts.
 
     A fast path, because most messages of tools are one response.
@@ -123,8 +131,8 @@ def _one_response(parts: list[dict[str, Any]]) -> Turn | None:
         return None
     call_id = part.get("id") or None
     hashed = _hash_of_tool(part)
-    said = b"%s#%s" % (hashed, str(call_id).encode(errors="replace"))
-    return _TURN((said, b"", True, (), (call_id,), hashed))
+    content = b"%s#%s" % (hashed, str(call_id).encode(errors="replace"))
+    return _HASHES((content, b"", True, (), (call_id,), hashed))
 
 
 def _hash_of_tool(part: dict[str, Any]) -> bytes:
@@ -148,43 +156,44 @@ def _hash(part: dict[str, Any]) -> bytes:
     return b"p" + sha256(dumps(part, sort_keys=True)).digest()
 
 
-class Numbers:
+class ToolCallNumbers:
     """The tool calls of one history by their numbers, which stand for their ids."""
 
-    __slots__ = ("_count", "_known", "_open", "unasked")
+    __slots__ = ("_by_id", "_count", "_unanswered", "unrequested_ids")
 
     def __init__(self) -> None:
         """Begin before the first message."""
-        self._known: dict[str, int] = {}
-        self._open: dict[int, None] = {}
+        self._by_id: dict[str, int] = {}
+        self._unanswered: dict[int, None] = {}
+        """The numbers of the tool calls without a response, in order."""
         self._count = 0
-        self.unasked: list[str] = []
+        self.unrequested_ids: list[str] = []
         """The ids of responses that no tool call before them has."""
 
-    def copy(self) -> "Numbers":
+    def copy(self) -> "ToolCallNumbers":
         """Return what is known so far, to go on from more than once."""
-        twin = Numbers()
-        twin._known, twin._open = dict(self._known), dict(self._open)
+        twin = ToolCallNumbers()
+        twin._by_id, twin._unanswered = dict(self._by_id), dict(self._unanswered)
         twin._count = self._count
         return twin
 
-    def of(self, turn: Turn) -> bytes:
-        """Return what a turn says, with numbers in place of the ids of its tool calls."""
-        said, _, tools, asked, answered, bare = turn
-        if not tools:
-            return said
+    def of(self, message: MessageHashes) -> bytes:
+        """Return the content of a message with numbers in place of the ids of tool calls."""
+        content, _, has_tools, tool_call_ids, response_ids, without_ids = message
+        if not has_tools:
+            return content
         numbers: list[bytes] = []
-        for one in asked:
+        for call_id in tool_call_ids:
             self._count = number = self._count + 1
-            self._open[number] = None
-            if one:
-                self._known[one] = number
+            self._unanswered[number] = None
+            if call_id:
+                self._by_id[call_id] = number
             numbers.append(b"%d" % number)
-        for one in answered:
-            # The number of the call that is answered: by its id, else the first still open.
-            if (known := self._known.get(one or "")) is None:
-                self.unasked += [one] if one else []
-                known = next(iter(self._open), 0)
-            self._open.pop(known, None)
-            numbers.append(b"%d" % known)
-        return bare + b",".join(numbers)
+        for call_id in response_ids:
+            # The tool call with this id, or else the first one without a response.
+            if (answered := self._by_id.get(call_id or "")) is None:
+                self.unrequested_ids += [call_id] if call_id else []
+                answered = next(iter(self._unanswered), 0)
+            self._unanswered.pop(answered, None)
+            numbers.append(b"%d" % answered)
+        return without_ids + b",".join(numbers)

@@ -8,17 +8,17 @@ from otel_lightning.collector.derive.text.json_text import dumps
 
 
 def state_hash(
-    prompt_token_ids: Sequence[int] | None, saw: str | None, tools: bytes | None
+    prompt_token_ids: Sequence[int] | None, input_hash: str | None, tools: bytes | None
 ) -> str | None:
     """Hash the input of a call: the prompt's token ids, or without them its messages and tools.
 
     Args:
         prompt_token_ids: The tokens of the prompt, where the server gave them.
-        saw: The hash of the input messages, if there are any.
+        input_hash: The hash of the input messages, if there are any.
         tools: Tool definitions as canonical JSON (`ToolTexts`).
 
     Returns:
-        Hex text; None where nothing is known of what it saw.
+        Hex text; None where nothing is known of the input.
 
     Example:
         >>> state_hash([3, 14, 15], None, None) == sha256(b"3 14 15").hexdigest()
@@ -27,8 +27,8 @@ def state_hash(
     if prompt_token_ids:
         return sha256(" ".join(map(str, prompt_token_ids)).encode()).hexdigest()
     if not tools:
-        return saw
-    return sha256((saw or "").encode() + tools).hexdigest()
+        return input_hash
+    return sha256((input_hash or "").encode() + tools).hexdigest()
 
 
 class ToolTexts:

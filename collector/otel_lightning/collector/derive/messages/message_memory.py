@@ -33,9 +33,9 @@ STARTS = '{"role"'
 class SharedMessage(dict[str, Any]):
     """A message that several calls share. Copy it before changing it."""
 
-    __slots__ = ("is_whole", "turn")
+    __slots__ = ("hashes", "is_whole")
 
-    turn: Any
+    hashes: Any
     """The hashes that `histories` computed of it; None before."""
     is_whole: bool
     """Whether it is known to be more than an outline: it holds its text or arguments."""
@@ -158,7 +158,7 @@ class MessageMemory:
                 self._shared_size = 0
             self._shared_size += size
             kept = self._shared[key] = SharedMessage(message)
-            kept.turn, kept.is_whole = None, False
+            kept.hashes, kept.is_whole = None, False
         return kept
 
 

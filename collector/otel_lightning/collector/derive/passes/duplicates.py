@@ -367,7 +367,7 @@ def _combine(layers: list[LlmCall]) -> LlmCall:
     # A parent's span id has a meaning only in its own trace.
     above = outer if outer.trace_id == home.trace_id else home
     call = replace(inner, parent_span_id=above.parent_span_id, **together)
-    call.trace_id, call.span_id, call.past = home.trace_id, home.span_id, home.past
+    call.trace_id, call.span_id, call.history = home.trace_id, home.span_id, home.history
     places = {place_of(layer) for layer in layers}
     call.merged_places = sorted(places - {place_of(home)})
     call.lost_ids = any(layer.lost_ids for layer in layers)

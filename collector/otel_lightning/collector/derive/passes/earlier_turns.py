@@ -75,13 +75,13 @@ def infer_previous(calls: Sequence[LlmCall]) -> None:
     """
     # By service, model and number of tool calls: the calls that no later call continued yet.
     waiting: dict[tuple[Any, ...], list[LlmCall]] = defaultdict(list)
-    asking = [call for call in calls if call.past.asked]
+    asking = [call for call in calls if call.history.tool_call_ids]
     if not any(map(item_ids, asking)):
         return
     for call in calls:
         answered = sum(1 for _ in parts_of(call.input_messages, "tool_call_response"))
         _drop_continued(waiting, call)
-        if answered and not has_past(call):
+        if answered and not has_earlier_turns(call):
             alike = waiting[call.service_name, call.request_model, answered]
             ended = [one for one in alike if (one.end_ns or 0) <= call.latest_start_ns]
             own = [one for one in ended if one.trace_id == call.trace_id]
@@ -117,15 +117,15 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
         requested the tools, False if it sends their results.
     """
     alike = f"items {call.service_name} {call.request_model}"
-    if call.past.asked and (asked := item_ids(call)):
+    if call.history.tool_call_ids and (asked := item_ids(call)):
         ended = (call.end_ns or 0) // ANSWERED_WITHIN_NS
         yield from ((f"{alike} {len(asked)} {at}", True) for at in (ended, ended + 1))
-    elif call.past.answers and not has_past(call):
+    elif call.history.has_responses and not has_earlier_turns(call):
         answered = sum(1 for _ in parts_of(call.input_messages, "tool_call_response"))
         yield f"{alike} {answered} {(call.start_ns or 0) // ANSWERED_WITHIN_NS}", False
 
 
-def has_past(call: LlmCall) -> bool:
+def has_earlier_turns(call: LlmCall) -> bool:
     """Tell whether a call names the response before it, or its input has the assistant's turns."""
     if "previous_response_id" in call.request_params:
         return True

@@ -61,23 +61,29 @@ def _askers(calls: Sequence[LlmCall]) -> dict[Place, LlmCall]:
     fits: under the same parent, before, with these tool calls, and not continued yet.
     """
     found: dict[Place, LlmCall] = {}
-    if not any(call.past.unasked for call in calls):
+    if not any(call.history.unrequested_ids for call in calls):
         return found
     waiting: dict[Place, list[LlmCall]] = defaultdict(list)
     for call in calls:
-        past = call.past
+        history = call.history
         siblings = waiting[call.trace_id, call.parent_span_id or ""]
-        if past.unasked and call.parent_span_id and not earlier_turns.has_past(call):
-            answered = set(past.unasked)
+        if (
+            history.unrequested_ids
+            and call.parent_span_id
+            and not earlier_turns.has_earlier_turns(call)
+        ):
+            answered = set(history.unrequested_ids)
             fit = [one for one in siblings if _asked_for(answered, one)]
             if len(fit) == 1 and (fit[0].end_ns or 0) <= call.latest_start_ns:
                 found[place_of(call)] = fit[0]
                 siblings.remove(fit[0])
-        if past.asked:
+        if history.tool_call_ids:
             siblings.append(call)
     return found
 
 
 def _asked_for(answered: set[str], call: LlmCall) -> bool:
     """Tell whether a call asked for all responses that it did not send itself, or for all."""
-    return (answered.difference(call.past.unasked) or answered) <= {*call.past.asked}
+    return (answered.difference(call.history.unrequested_ids) or answered) <= {
+        *call.history.tool_call_ids
+    }

@@ -105,15 +105,15 @@ def continuations(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[LlmC
     started = _Earlier(continued=ended.continued)  # those with a late end
     for _, starts, call, scopes in _moments(calls, nodes):
         if not starts:
-            ended.add(call, call.past.ends, scopes)
+            ended.add(call, call.history.with_answer, scopes)
             continue
         earlier = (
             ended.by_response.get(_previous_response(call) or "")
-            or ended.find(call.past.begins, scopes)
-            or started.find(call.past.begins, scopes)
+            or ended.find(call.history.prefixes, scopes)
+            or started.find(call.history.prefixes, scopes)
         )
         if call.late_end:
-            started.add(call, call.past.ends, scopes)
+            started.add(call, call.history.with_answer, scopes)
         if earlier is not None:
             ended.continued.add(place_of(earlier))
             yield call, earlier
@@ -132,13 +132,13 @@ def _moments(
     Only calls that may continue another or be continued count: one begins as another ends, or names
     its response.
     """
-    shared = {end for call in calls for end in call.past.ends}
-    shared &= {begin for call in calls for begin in call.past.begins}
+    shared = {end for call in calls for end in call.history.with_answer}
+    shared &= {begin for call in calls for begin in call.history.prefixes}
     named = {_previous_response(call) for call in calls} - {None}
     moments = []
     for call in calls:
-        seeks = bool(_previous_response(call)) or not shared.isdisjoint(call.past.begins)
-        is_sought = call.response_id in named or not shared.isdisjoint(call.past.ends)
+        seeks = bool(_previous_response(call)) or not shared.isdisjoint(call.history.prefixes)
+        is_sought = call.response_id in named or not shared.isdisjoint(call.history.with_answer)
         scopes = _scopes(call, nodes.get(place_of(call))) if seeks or is_sought else ()
         if call.start_ns is not None and (seeks or (is_sought and call.late_end)):
             moments.append((call.latest_start_ns, True, call, scopes))

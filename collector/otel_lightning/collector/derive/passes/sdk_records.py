@@ -35,8 +35,8 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
         ends = {max(begun, ended - 1), ended, ended + 1} if is_sdks else {ended}
         for at in sorted(ends):
             yield from ((f"{kind} {at}", is_sdks) for kind in _kinds(call))
-    if call.past.saw and (_is_clients(call) or _is_frameworks(call)):
-        yield f"{_kind(call)} {call.past.saw}", _is_clients(call)
+    if call.history.input_hash and (_is_clients(call) or _is_frameworks(call)):
+        yield f"{_kind(call)} {call.history.input_hash}", _is_clients(call)
 
 
 def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
@@ -85,7 +85,9 @@ def _is_clients(call: LlmCall) -> bool:
 
 def _alike(whole: LlmCall, own: LlmCall) -> bool:
     """Tell whether two records with messages have the same input."""
-    return whole.past.saw is not None and whole.past.saw == own.past.saw
+    return (
+        whole.history.input_hash is not None and whole.history.input_hash == own.history.input_hash
+    )
 
 
 def _is_frameworks(call: LlmCall) -> bool:

@@ -30,11 +30,11 @@ def pairs(calls: Iterable[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     framework: dict[Hashable, list[LlmCall]] = defaultdict(list)
     client: dict[Hashable, list[LlmCall]] = defaultdict(list)
     for call in calls:
-        if call.past.saw:
+        if call.history.input_hash:
             kept = framework if call.response_id is None else client
             above = call.parent_span_id
             place = (call.trace_id, above) if above else (call.service_name, None)
-            kept[*place, call.past.saw].append(call)
+            kept[*place, call.history.input_hash].append(call)
     for key in framework.keys() & client.keys():
         known = _by_answer(client[key])
         for answer, wholes in _by_answer(framework[key]).items():

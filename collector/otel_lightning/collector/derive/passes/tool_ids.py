@@ -18,7 +18,7 @@ def unify(calls: Sequence[LlmCall]) -> None:
     Args:
         calls: The model calls of one rollout, in order; changed in place.
     """
-    if False not in [_ids_meet(call.past) for call in calls]:
+    if False not in [_ids_meet(call.history) for call in calls]:
         return
     names: dict[str, str] = {}
     asked: list[str] = []
@@ -35,11 +35,13 @@ def unify(calls: Sequence[LlmCall]) -> None:
         call.output_messages = _renamed(call.output_messages, names)
 
 
-def _ids_meet(past: History) -> bool:
+def _ids_meet(history: History) -> bool:
     """Tell whether each response of a history has the id of a tool call, and no id is an item's."""
-    if not past.asked:
-        return past.is_paired
-    return past.is_paired and not any(one and one.startswith(ITEM) for one in past.asked)
+    if not history.tool_call_ids:
+        return history.is_paired
+    return history.is_paired and not any(
+        one and one.startswith(ITEM) for one in history.tool_call_ids
+    )
 
 
 def _renamed(messages: list[Message] | None, names: Mapping[str, str]) -> list[Message] | None:

@@ -131,7 +131,7 @@ def evidence(
             told = _mark(said, node.resource.get("service.name"), time) if tool.arguments else ""
             found.append((tool.tool_call_id or told, tool))
     for call in calls:
-        found += [(response, call) for response in call.past.unasked]
+        found += [(response, call) for response in call.history.unrequested_ids]
     return [(mark, row) for mark, row in found if mark]
 
 
