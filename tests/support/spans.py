@@ -119,7 +119,7 @@ def read_call(given: Span) -> LlmCall:
 
 def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:
     """Return the keys that tie a trace to others: two traces that may belong together share one."""
-    found = read(spans, logs)
-    fold_requests(found)
-    tied = ties(found)
+    parsed = read(spans, logs)
+    fold_requests(parsed)
+    tied = ties(parsed)
     return {*tied.key, *tied.seeks}

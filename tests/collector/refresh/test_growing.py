@@ -11,7 +11,7 @@ from support.made_rollouts import deliver
 
 from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
 from otel_lightning.collector.derive.links import Ties
-from otel_lightning.collector.derive.parse import Reading
+from otel_lightning.collector.derive.parse import ParsedRows
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.load.batches import Request
 from otel_lightning.collector.store import Store, open_store
@@ -109,7 +109,7 @@ def call(text: str) -> LlmCall:
 
 def test_a_kept_trace_is_lent_in_copies() -> None:
     parsed = ParsedTraces()
-    parsed.keep(Reading(calls=[call("hello")]), Ties(["trace"], ["key"], ["key"]), ["trace"])
+    parsed.keep(ParsedRows(calls=[call("hello")]), Ties(["trace"], ["key"], ["key"]), ["trace"])
     lent, tied = parsed.of("trace")
     lent.calls[0].rollout_id = "changed"
     assert parsed.of("trace")[0].calls == [call("hello")]
@@ -118,9 +118,9 @@ def test_a_kept_trace_is_lent_in_copies() -> None:
 
 def test_more_text_than_allowed_is_not_kept() -> None:
     parsed = ParsedTraces(most_text=10)
-    parsed.keep(Reading(calls=[call("hello")]), Ties([], [], []), ["trace"])
+    parsed.keep(ParsedRows(calls=[call("hello")]), Ties([], [], []), ["trace"])
     assert "trace" in parsed
-    parsed.keep(Reading(calls=[call("hello again, at length")]), Ties([], [], []), ["trace"])
+    parsed.keep(ParsedRows(calls=[call("hello again, at length")]), Ties([], [], []), ["trace"])
     assert len(parsed) == 0
 
 
@@ -129,7 +129,7 @@ def keep(parsed: ParsedTraces, trace_id: str, text: str) -> None:
     sent = call(text)
     sent.trace_id = trace_id
     sent.input_messages = [parsed.memory.one_copy(message("user", text))]
-    parsed.keep(Reading(calls=[sent]), Ties([], [], []), [trace_id])
+    parsed.keep(ParsedRows(calls=[sent]), Ties([], [], []), [trace_id])
 
 
 def test_text_of_a_dropped_trace_is_no_longer_counted() -> None:

@@ -14,7 +14,7 @@ from otel_lightning.collector.derive.histories.lost_arguments import history
 from otel_lightning.collector.derive.histories.state import ToolTexts, state_hash
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.messages.packing import unpack
-from otel_lightning.collector.derive.parse import Reading, fold_requests, read
+from otel_lightning.collector.derive.parse import ParsedRows, fold_requests, read
 from otel_lightning.collector.derive.passes import (
     conversations,
     duplicates,
@@ -58,38 +58,40 @@ def derive(spans: Iterable[Span], logs: Iterable[Log]) -> Derived:
         The rows, in an order that depends on their times and ids alone.
     """
     memory = MessageMemory()
-    found = read((span._replace(memory=memory) for span in spans), logs, memory)
-    fold_requests(found)
-    derived = put_together(found)
+    parsed = read((span._replace(memory=memory) for span in spans), logs, memory)
+    fold_requests(parsed)
+    derived = assemble_rows(parsed)
     for call in derived.llm_calls:
         unpack(call)
     return derived
 
 
-def put_together(found: Reading) -> Derived:
+def assemble_rows(parsed: ParsedRows) -> Derived:
     """Return the rows of a closed set of traces that were read.
 
     Args:
-        found: What was read; the requests that were spans are in their calls (`fold_requests`).
+        parsed: What was read; the requests that were spans are in their calls (`fold_requests`).
             Its rows are completed in place and become those of the answer.
     """
     # First of all, because a conversation id names a rollout: a response id in its place would make
     # each call a rollout.
-    conversation_ids = conversations.read_previous(found.calls, found.conversation_ids, found.nodes)
-    nodes = found.nodes
-    within = _agents_and_tools(found)
-    merged, ordered = _merged_calls(found, within)
+    conversation_ids = conversations.read_previous(
+        parsed.calls, parsed.conversation_ids, parsed.nodes
+    )
+    nodes = parsed.nodes
+    within = _agents_and_tools(parsed)
+    merged, ordered = _merged_calls(parsed, within)
     # Only a call with tool parts can have requested a tool or show a response.
     asking = [call for call in merged.calls if call.history.has_tools]
-    shown = tools.evidence(found.tools, asking, nodes)
+    shown = tools.evidence(parsed.tools, asking, nodes)
     askers = tools.askers(shown, asking)
-    named = rollouts.stated_ids(nodes, found.rollout_ids)
+    named = rollouts.stated_ids(nodes, parsed.rollout_ids)
     of_conversations = rollouts.stated_ids(
         nodes, conversations.of_rollouts(nodes, conversation_ids, within)
     )
     assigned = rollouts.assign(nodes, named, of_conversations, ordered, askers)
-    derived = Derived(unread=dict(sorted(found.unread.items())))
-    derived.agent_runs = _agent_runs([*found.agents, *merged.aggregates], assigned)
+    derived = Derived(unread=dict(sorted(parsed.unread.items())))
+    derived.agent_runs = _agent_runs([*parsed.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(ordered, assigned)
     _inherit(derived, nodes, conversation_ids)
     # After `_inherit`, because tools that an agent's span states are part of the state, too.
@@ -100,10 +102,10 @@ def put_together(found: Reading) -> Derived:
     rollouts_with_tools = {call.rollout_id for call in derived.llm_calls if call.history.has_tools}
     # Also their calls without tool parts, since `read_requests` looks at the previous call.
     calls = [call for call in derived.llm_calls if call.rollout_id in rollouts_with_tools]
-    derived.tool_calls = _tool_calls(found, calls, nodes, assigned)
-    derived.retrievals = retrievals.place(found.retrievals, derived.llm_calls, assigned)
-    _place_rewards_and_arms(derived, found, assigned)
-    _add_tasks(derived, found, assigned)
+    derived.tool_calls = _tool_calls(parsed, calls, nodes, assigned)
+    derived.retrievals = retrievals.place(parsed.retrievals, derived.llm_calls, assigned)
+    _place_rewards_and_arms(derived, parsed, assigned)
+    _add_tasks(derived, parsed, assigned)
     return derived
 
 
@@ -112,15 +114,15 @@ def _in_time(row: AgentRun) -> tuple[int, str, str]:
 
 
 def _merged_calls(
-    found: Reading, within: Collection[Place]
+    parsed: ParsedRows, within: Collection[Place]
 ) -> tuple[duplicates.Merged, list[LlmCall]]:
     """Return the calls without duplicates, with what other calls reveal of them.
 
     Returns:
         What was merged, and its calls in time order.
     """
-    ordered = sorted(found.calls, key=rollouts.order)
-    merged = duplicates.merge_calls(ordered, found.nodes, within)
+    ordered = sorted(parsed.calls, key=rollouts.order)
+    merged = duplicates.merge_calls(ordered, parsed.nodes, within)
     # With as many calls as before, nothing was merged and the order is the same.
     if len(merged.calls) != len(ordered):
         ordered = sorted(merged.calls, key=rollouts.order)
@@ -129,13 +131,13 @@ def _merged_calls(
     completed = [*earlier_turns.add(ordered), *incremental_inputs.join(ordered)]
     # The messages of these calls changed, so their hashes are computed again.
     for call in (*completed, *(c for c in ordered if c.merged_span_ids)):
-        call.history = history(call, found.memory)
+        call.history = history(call, parsed.memory)
     conversations.mark_held(ordered)
-    unanswered_calls.fail(ordered, found.agents, found.nodes)
-    finish_reasons.settle(ordered, found.tools, found.nodes)
+    unanswered_calls.fail(ordered, parsed.agents, parsed.nodes)
+    finish_reasons.settle(ordered, parsed.tools, parsed.nodes)
     for call in ordered:
         call.output_messages = call.output_messages or None
-        # Reading each span did this for its own output; merging may have added the tool calls.
+        # ParsedRows each span did this for its own output; merging may have added the tool calls.
         if call.finish_reason == "stop" and call.history.tool_call_ids:
             call.finish_reason = "tool_calls"
         # An answer may lack the tool calls that its reason states. Merging may have added them.
@@ -145,13 +147,13 @@ def _merged_calls(
     return merged, ordered
 
 
-def _agents_and_tools(found: Reading) -> set[Place]:
+def _agents_and_tools(parsed: ParsedRows) -> set[Place]:
     """Return the spans inside which something runs on behalf of a caller.
 
     A workflow's span may hold several tasks, unless it has a conversation of its own.
     """
-    agents = (run for run in found.agents if run.kind != "workflow" or run.conversation_id)
-    tool_spans = {(tool.trace_id or "", tool.span_id or "") for tool in found.tools}
+    agents = (run for run in parsed.agents if run.kind != "workflow" or run.conversation_id)
+    tool_spans = {(tool.trace_id or "", tool.span_id or "") for tool in parsed.tools}
     return tool_spans | {(run.trace_id, run.span_id) for run in agents}
 
 
@@ -223,10 +225,10 @@ def _undisclosed(
 
 
 def _tool_calls(
-    found: Reading, calls: Iterable[LlmCall], nodes: Nodes, assigned: Rollouts
+    parsed: ParsedRows, calls: Iterable[LlmCall], nodes: Nodes, assigned: Rollouts
 ) -> list[ToolCall]:
     ran: dict[str, list[ToolCall]] = defaultdict(list)
-    for tool in duplicates.outermost_tools(sorted(found.tools, key=tools.in_time), nodes):
+    for tool in duplicates.outermost_tools(sorted(parsed.tools, key=tools.in_time), nodes):
         ran[assigned.of(tool.trace_id or "", tool.span_id)].append(tool)
     asked: dict[str, list[LlmCall]] = defaultdict(list)
     for call in calls:
@@ -244,7 +246,7 @@ def _tool_calls(
     return rows
 
 
-def _place_rewards_and_arms(derived: Derived, found: Reading, assigned: Rollouts) -> None:
+def _place_rewards_and_arms(derived: Derived, parsed: ParsedRows, assigned: Rollouts) -> None:
     """Give each reward and arm the rollout of its carrier, unless it states one itself.
 
     A conversation that is no rollout, such as a sub-agent's, does not count as stated. A reward for
@@ -252,10 +254,10 @@ def _place_rewards_and_arms(derived: Derived, found: Reading, assigned: Rollouts
     `refresh/rollouts/sql` finds the rollout among those of the trace.
     """
     names = {call.rollout_id for call in derived.llm_calls}
-    only_conversations = {*found.conversation_ids.values()} - names
-    derived.rewards = sorted(found.rewards.values(), key=rewards_and_arms.in_time)
-    derived.arms = rewards_and_arms.distinct(found.arms)
-    traces = {trace_id for trace_id, _ in found.nodes}
+    only_conversations = {*parsed.conversation_ids.values()} - names
+    derived.rewards = sorted(parsed.rewards.values(), key=rewards_and_arms.in_time)
+    derived.arms = rewards_and_arms.distinct(parsed.arms)
+    traces = {trace_id for trace_id, _ in parsed.nodes}
     rows: list[Reward | Arm] = [*derived.rewards, *derived.arms]
     for row in rows:
         if row.rollout_id in only_conversations and row.trace_id in traces:
@@ -266,9 +268,9 @@ def _place_rewards_and_arms(derived: Derived, found: Reading, assigned: Rollouts
             row.rollout_id = assigned.of(row.trace_id or "", row.span_id)
 
 
-def _add_tasks(derived: Derived, found: Reading, assigned: Rollouts) -> None:
+def _add_tasks(derived: Derived, parsed: ParsedRows, assigned: Rollouts) -> None:
     """Set the task of each rollout: the first that a span states or, without one, a reward."""
-    stated = ((found.nodes[at].start_ns or 0, at, task) for at, task in found.task_ids.items())
+    stated = ((parsed.nodes[at].start_ns or 0, at, task) for at, task in parsed.task_ids.items())
     for _, place, task_id in sorted(stated):
         if (rollout_id := assigned.of(*place)) not in derived.tasks:
             derived.tasks[rollout_id] = task_id
@@ -276,4 +278,4 @@ def _add_tasks(derived: Derived, found: Reading, assigned: Rollouts) -> None:
     for reward in derived.rewards:
         if reward.task_id and reward.rollout_id and reward.rollout_id not in derived.tasks:
             derived.tasks[reward.rollout_id] = reward.task_id
-            derived.tasks_stated_by[reward.rollout_id] = found.sources[reward.reward_id]
+            derived.tasks_stated_by[reward.rollout_id] = parsed.sources[reward.reward_id]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from otel_lightning.collector.derive.parse import Reading
+from otel_lightning.collector.derive.parse import ParsedRows
 from otel_lightning.collector.derive.passes import (
     conversations,
     duplicates,
@@ -22,24 +22,24 @@ class Ties(NamedTuple):
     """The key of the traces that this trace belongs with: mostly the same one."""
 
 
-def ties(found: Reading) -> Ties:
+def ties(parsed: ParsedRows) -> Ties:
     """Return the keys of everything read that may tie a trace to others.
 
     Args:
-        found: What was read; the requests that were spans are in their calls (`fold_requests`).
+        parsed: What was read; the requests that were spans are in their calls (`fold_requests`).
 
     Returns:
         Keys prefixed by their kind: `rollout:`, `conversation:`, `response:`, `history:`,
         `failure:`, `answer:`, `asks:`, `ran:`, `sdk:` and `framework:`.
     """
     tied: dict[tuple[str, str], None] = {}
-    for (trace_id, _), name in found.rollout_ids.items():
+    for (trace_id, _), name in parsed.rollout_ids.items():
         tied[trace_id, f"rollout:{name}"] = None
-    for (trace_id, _), name in found.conversation_ids.items():
+    for (trace_id, _), name in parsed.conversation_ids.items():
         tied[trace_id, f"conversation:{name}"] = None
         if name.startswith(conversations.RESPONSE):  # an agent's span may state a response
             tied[trace_id, f"response:{name}"] = None
-    for call in found.calls:
+    for call in parsed.calls:
         trace_id = call.trace_id
         history = call.history
         for prefix in history.prefixes:
@@ -56,7 +56,7 @@ def ties(found: Reading) -> Ties:
                 ((trace_id, key), None) for key in duplicates.keys(call, history.input_hash)
             )
     traces, keys = [trace for trace, _ in tied], [key for _, key in tied]
-    of_tools = [*_of_tools(found), *_of_sdks(found)]
+    of_tools = [*_of_tools(parsed), *_of_sdks(parsed)]
     return Ties(
         traces + [trace for trace, _, _ in of_tools],
         keys + [key for _, key, _ in of_tools],
@@ -64,19 +64,19 @@ def ties(found: Reading) -> Ties:
     )
 
 
-def _of_sdks(found: Reading) -> Iterator[tuple[str, str, str]]:
+def _of_sdks(parsed: ParsedRows) -> Iterator[tuple[str, str, str]]:
     """Yield what ties the records of one call by a framework and by a provider's SDK.
 
     Yields:
         A trace id, its key, and the key of the traces that it belongs with.
     """
-    for call in found.calls:
+    for call in parsed.calls:
         for mark, is_sdks in sdk_records.marks(call):
             own, other = ("sdk", "framework") if is_sdks else ("framework", "sdk")
             yield call.trace_id, f"{own}:{mark}", f"{other}:{mark}"
 
 
-def _of_tools(found: Reading) -> Iterator[tuple[str, str, str]]:
+def _of_tools(parsed: ParsedRows) -> Iterator[tuple[str, str, str]]:
     """Yield what ties the execution of a tool in another trace to the call that asked for it.
 
     Calls do not find each other by it: some models number their tool calls from 0 in each rollout.
@@ -84,7 +84,7 @@ def _of_tools(found: Reading) -> Iterator[tuple[str, str, str]]:
     Yields:
         A trace id, its key, and the key of the traces that it belongs with.
     """
-    calls = [call for call in found.calls if call.history.has_tools]
+    calls = [call for call in parsed.calls if call.history.has_tools]
     for call in calls:
         for mark in tools.asked(call) if call.history.tool_call_ids else ():
             yield call.trace_id, f"asks:{mark}", f"ran:{mark}"
@@ -92,5 +92,5 @@ def _of_tools(found: Reading) -> Iterator[tuple[str, str, str]]:
         for mark, is_asked in earlier_turns.marks(call):
             own, other = ("asks", "ran") if is_asked else ("ran", "asks")
             yield call.trace_id, f"{own}:{mark}", f"{other}:{mark}"
-    for mark, row in tools.evidence(found.tools, calls, found.nodes):
+    for mark, row in tools.evidence(parsed.tools, calls, parsed.nodes):
         yield row.trace_id or "", f"ran:{mark}", f"asks:{mark}"

@@ -49,12 +49,12 @@ _NODE: Callable[[Any], Node] = partial(tuple.__new__, Node)
 
 
 BY_SPAN = ("nodes", "rollout_ids", "conversation_ids", "task_ids", "unread")
-"""The fields of `Reading` whose keys are spans."""
+"""The fields of `ParsedRows` whose keys are spans."""
 
 
 @dataclass(slots=True)
-class Reading:
-    """The rows of some traces, read from each span and log record by itself."""
+class ParsedRows:
+    """The rows of some traces, as parsed from each span and log record by itself."""
 
     nodes: dict[Place, Node] = field(default_factory=dict)
     rollout_ids: dict[Place, str] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Reading:
     memory: MessageMemory | None = None
     """The messages that these calls share with those read before."""
 
-    def add(self, other: "Reading") -> None:
+    def add(self, other: "ParsedRows") -> None:
         """Add the rows of other traces."""
         for name in ("calls", "tools", "requests", "agents", "retrievals", "arms"):
             getattr(self, name).extend(getattr(other, name))
@@ -93,7 +93,7 @@ class Reading:
 
 def read(
     spans: Iterable[Span], logs: Iterable[Log], memory: MessageMemory | None = None
-) -> Reading:
+) -> ParsedRows:
     """Read whole traces: each span, with the log records that name it, by itself.
 
     Args:
@@ -101,26 +101,26 @@ def read(
         logs: The log records that name these traces, and any without a trace.
         memory: Shares equal messages between calls.
     """
-    found = Reading(memory=memory)
+    parsed = ParsedRows(memory=memory)
     by_span: dict[Place, list[Log]] = defaultdict(list)
     bodies = []
     for log in logs:
         by_span[log.trace_id or "", log.span_id or ""].append(log)
         if request_bodies.is_body(log):
             bodies.append(log)
-            found.mixed.add(log.trace_id or "")
+            parsed.mixed.add(log.trace_id or "")
         try:
-            _add_rewards_and_arms(found, log.trace_id or "", rewards_and_arms.of_log(log))
+            _add_rewards_and_arms(parsed, log.trace_id or "", rewards_and_arms.of_log(log))
         except Exception as error:  # noqa: BLE001 - one odd log record must not cost the others
-            found.unread[log.trace_id or "", log.span_id or ""] = described(error)
-    stated = _StatedIds(found)
+            parsed.unread[log.trace_id or "", log.span_id or ""] = described(error)
+    stated = _StatedIds(parsed)
     requests = request_bodies.by_request(bodies)
     # Each step is done for several spans before the next one: by turns the steps take a tenth to a
     # fifth more CPU time.
     for some in _several(spans):
-        recording = list(_recording(found, some, _LogsOf(by_span, requests), stated))
-        _add_calls(found, list(_calls(found, recording)))
-    return found
+        recording = list(_recording(parsed, some, _LogsOf(by_span, requests), stated))
+        _add_calls(parsed, list(_calls(parsed, recording)))
+    return parsed
 
 
 def _several(spans: Iterable[Span]) -> Iterator[list[Span]]:
@@ -137,10 +137,10 @@ def _several(spans: Iterable[Span]) -> Iterator[list[Span]]:
 
 
 def _recording(
-    found: Reading, spans: list[Span], logs: "_LogsOf", stated: "_StatedIds"
+    parsed: ParsedRows, spans: list[Span], logs: "_LogsOf", stated: "_StatedIds"
 ) -> Iterator[tuple[Place, Span, Reader]]:
     """Add what is kept of every span; yield those that may record a row, with their log records."""
-    nodes = found.nodes
+    nodes = parsed.nodes
     for span in spans:
         place = span.trace_id, span.span_id
         # A span that was delivered twice: its first row counts.
@@ -160,59 +160,61 @@ def _recording(
         try:
             # Only these spans can carry a reward or an arm, so all others are not searched.
             if span.events or span.name == rewards_and_arms.ANNOTATION:
-                _add_rewards_and_arms(found, span.trace_id, rewards_and_arms.of_span(with_logs))
+                _add_rewards_and_arms(parsed, span.trace_id, rewards_and_arms.of_span(with_logs))
             for rewards in plan.rewards:
-                _add_rewards_and_arms(found, span.trace_id, rewards(with_logs))
+                _add_rewards_and_arms(parsed, span.trace_id, rewards(with_logs))
             if (reader := plan.decision.of(with_logs)) is not None:
                 yield place, with_logs, reader
         except Exception as error:  # noqa: BLE001 - one odd span must not cost the others
-            found.unread[place] = described(error)
+            parsed.unread[place] = described(error)
 
 
-def _calls(found: Reading, recording: Iterable[tuple[Place, Span, Reader]]) -> Iterator[LlmCall]:
+def _calls(
+    parsed: ParsedRows, recording: Iterable[tuple[Place, Span, Reader]]
+) -> Iterator[LlmCall]:
     """Read the rows of spans; yield the model calls and add all other rows."""
     for place, span, reader in recording:
         try:
             if (row := reader(span)) is None:
                 continue
             if cleared := dialects.make_fit(row):
-                found.unread[place] = cleared
+                parsed.unread[place] = cleared
             if isinstance(row, LlmCall):
                 yield row
             else:
-                _add_row(found, row)
+                _add_row(parsed, row)
         except Exception as error:  # noqa: BLE001 - likewise
-            found.unread[place] = described(error)
+            parsed.unread[place] = described(error)
 
 
-def _add_calls(found: Reading, calls: Iterable[LlmCall]) -> None:
+def _add_calls(parsed: ParsedRows, calls: Iterable[LlmCall]) -> None:
     """Add model calls with their histories."""
     for call in calls:
         try:
-            call.history = history(call, found.memory)
-            found.calls.append(call)
+            call.history = history(call, parsed.memory)
+            parsed.calls.append(call)
             # Packed messages are JSON text, which needs less memory. Calls with tool parts are read
             # again when tools are joined, so their messages are not packed.
             if not call.history.has_tools:
                 pack(call)
         except Exception as error:  # noqa: BLE001 - likewise
-            found.unread[place_of(call)] = described(error)
+            parsed.unread[place_of(call)] = described(error)
 
 
-def fold_requests(found: Reading) -> None:
+def fold_requests(parsed: ParsedRows) -> None:
     """Put the tool calls that spans record into the output of the call that asked.
 
     Also complete inputs that were recorded in outline, end those that were written late, and tell
     the agents that are model calls from the others. It changes the calls in place, and computes
     their histories again, so call it before anything that compares histories.
     """
-    found.calls, runs = answering_agents.part(found.calls, found.tools, found.nodes)
-    found.agents += runs
-    changed = requests_in_spans.add(found.calls, found.requests, found.tools, found.nodes)
-    completed = outlined_inputs.complete(found.calls, found.nodes, found.tools)
-    for call in (*changed, *completed, *late_inputs.cut(found.calls)):
-        call.history = history(call, found.memory)
-    found.requests = []
+    parsed.calls, runs = answering_agents.part(parsed.calls, parsed.tools, parsed.nodes)
+    parsed.agents += runs
+    changed = requests_in_spans.add(parsed.calls, parsed.requests, parsed.tools, parsed.nodes)
+    completed = outlined_inputs.complete(parsed.calls, parsed.nodes, parsed.tools)
+    for call in (*changed, *completed, *late_inputs.cut(parsed.calls)):
+        call.history = history(call, parsed.memory)
+    parsed.requests = []
 
 
 class _LogsOf:
@@ -260,13 +262,13 @@ class _Plan:
 class _StatedIds:
     """Reads the ids that spans state. The ids that a resource states are read once per resource."""
 
-    def __init__(self, found: Reading) -> None:
-        self._found = found
+    def __init__(self, parsed: ParsedRows) -> None:
+        self._found = parsed
         self._of_resource: dict[int, tuple[Attributes, str | None, str | None]] = {}
 
     def add(self, span: Span, place: Place, plan: _Plan) -> None:
         """Note the ids that a span states."""
-        found, attributes, resource = self._found, span.attributes, span.resource
+        parsed, attributes, resource = self._found, span.attributes, span.resource
         kept = self._of_resource.get(id(resource))
         # The resource is kept as well: while it lives, no other object has its `id()`.
         if kept is None:
@@ -276,29 +278,31 @@ class _StatedIds:
         if plan.states_rollout:
             rollout_id = attributes[names.ROLLOUT_ID] or rollout_id
         if rollout_id:
-            found.rollout_ids[place] = rollout_id
+            parsed.rollout_ids[place] = rollout_id
         if plan.states_conversation and (conversation_id := plan.conversation(attributes)):
-            found.conversation_ids[place] = conversation_id
+            parsed.conversation_ids[place] = conversation_id
         if plan.states_task:
             task_id = attributes[names.TASK_ID] or task_id
         if task_id:
-            found.task_ids[place] = task_id
+            parsed.task_ids[place] = task_id
 
 
-def _add_rewards_and_arms(found: Reading, trace_id: str, carried: Iterable[Reward | Arm]) -> None:
+def _add_rewards_and_arms(
+    parsed: ParsedRows, trace_id: str, carried: Iterable[Reward | Arm]
+) -> None:
     for row in carried:
         if isinstance(row, Arm):
-            found.arms.append(row)
+            parsed.arms.append(row)
         else:
-            found.rewards[row.reward_id] = row
-            found.sources[row.reward_id] = trace_id
+            parsed.rewards[row.reward_id] = row
+            parsed.sources[row.reward_id] = trace_id
 
 
-def _add_row(found: Reading, row: ToolCall | AgentRun | Retrieval) -> None:
+def _add_row(parsed: ParsedRows, row: ToolCall | AgentRun | Retrieval) -> None:
     if isinstance(row, AgentRun):
-        found.agents.append(row)
+        parsed.agents.append(row)
     elif isinstance(row, Retrieval):
-        found.retrievals.append(row)
+        parsed.retrievals.append(row)
     else:
         # AgentOps writes a span `tool_call.NAME` for each request: it is no execution.
-        (found.requests if row.source == "request" else found.tools).append(row)
+        (parsed.requests if row.source == "request" else parsed.tools).append(row)

@@ -119,7 +119,7 @@ class _Refresh:
             batch, closed = self._pick()
             if not (done := closed.size()):
                 return 0
-            batch.put_together()
+            batch.assemble_rows()
             writing = replace_changed_rows(store, closed, batch)
             is_whole = writing.insert_some(store)
         # The first part is committed; the traces stay stale until the last part is.

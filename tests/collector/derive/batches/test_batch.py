@@ -25,7 +25,7 @@ def derived(
 ) -> tuple[pa.Table, Rows]:
     batch = Batch()
     ties = batch.read(spans.to_batches(), logs)
-    batch.put_together()
+    batch.assemble_rows()
     return ties, list(batch.tables(columns))
 
 

@@ -8,7 +8,7 @@ from otel_lightning.collector.derive.batches import large_traces
 from otel_lightning.collector.derive.batches.copied_rows import copied, share_out
 from otel_lightning.collector.derive.batches.large_traces import LargeTraces, large
 from otel_lightning.collector.derive.batches.rows_by_trace import noted
-from otel_lightning.collector.derive.parse import BY_SPAN, Reading
+from otel_lightning.collector.derive.parse import BY_SPAN, ParsedRows
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Arm,
@@ -25,13 +25,13 @@ ROWS = (*OF_SPANS, "arms")
 TEXT = "four"
 
 
-def span_of(trace_id: str, span_id: str, said: str = TEXT) -> Reading:
+def span_of(trace_id: str, span_id: str, said: str = TEXT) -> ParsedRows:
     """Return a reading of one span that has a row of every kind."""
     place = (trace_id, span_id)
     call = LlmCall(*place, None, 1, 2, "semconv")
     call.input_messages = [{"role": "user", "parts": [{"type": "text", "content": said}]}]
     reward = f"reward of {span_id}"
-    return Reading(
+    return ParsedRows(
         nodes={place: Node((trace_id, ""), said, 1, {})},
         rollout_ids={place: said},
         conversation_ids={place: said},
@@ -48,8 +48,8 @@ def span_of(trace_id: str, span_id: str, said: str = TEXT) -> Reading:
     )
 
 
-def together(*some: Reading) -> Reading:
-    whole = Reading()
+def together(*some: ParsedRows) -> ParsedRows:
+    whole = ParsedRows()
     for one in some:
         whole.add(copied(one))
     return whole
@@ -59,7 +59,7 @@ def test_a_copy_has_equal_rows_that_are_others() -> None:
     found = together(span_of("t", "a"), span_of("t", "b"))
     same = copied(found)
     assert same == found
-    for each in fields(Reading):
+    for each in fields(ParsedRows):
         if each.name != "memory":
             assert getattr(same, each.name) is not getattr(found, each.name)
     for name in ROWS:
@@ -70,7 +70,7 @@ def test_a_copy_has_equal_rows_that_are_others() -> None:
 
 def test_each_trace_gets_all_of_its_rows_and_no_others() -> None:
     first, second = span_of("first", "a"), span_of("second", "b")
-    own = {"first": Reading(), "second": Reading()}
+    own = {"first": ParsedRows(), "second": ParsedRows()}
     share_out(together(first, second, span_of("third", "c")), own)
     assert own == {"first": first, "second": second}
 
@@ -88,7 +88,7 @@ def test_a_span_that_is_read_again_replaces_its_rows_and_no_others() -> None:
     kept = LargeTraces()
     kept.keep("t", together(span_of("t", "a", "old"), span_of("t", "b", "old")))
     late, other = span_of("t", "a", "new"), span_of("t", "b", "old")
-    bare = Reading(nodes=late.nodes)  # such as a span that says nothing more by itself
+    bare = ParsedRows(nodes=late.nodes)  # such as a span that says nothing more by itself
     for again, expected in ((late, together(other, late)), (bare, together(other, bare))):
         lent = kept.with_late("t", again)
         for name in OF_SPANS:
@@ -97,7 +97,7 @@ def test_a_span_that_is_read_again_replaces_its_rows_and_no_others() -> None:
             assert getattr(lent, name) == getattr(expected, name)
         assert lent.rewards.keys() == {"reward of a", "reward of b"}
     kept.add("t", bare)
-    assert kept.with_late("t", Reading()).calls == other.calls
+    assert kept.with_late("t", ParsedRows()).calls == other.calls
 
 
 def test_neither_what_is_kept_nor_what_came_late_is_lent_itself() -> None:
@@ -107,7 +107,7 @@ def test_neither_what_is_kept_nor_what_came_late_is_lent_itself() -> None:
     for call in lent.calls:
         call.rollout_id = "changed"
     assert (first.calls[0].rollout_id, late.calls[0].rollout_id) == (None, None)
-    assert kept.with_late("t", Reading()) == first
+    assert kept.with_late("t", ParsedRows()) == first
 
 
 def test_the_text_of_kept_traces_is_that_of_their_present_spans() -> None:
@@ -142,11 +142,11 @@ def test_rows_that_were_written_are_known_only_of_a_trace_that_is_kept() -> None
     kept, rows = LargeTraces(), noted({})
     kept.note_stored("t", rows)
     assert kept.written("t") is None
-    for forget in (lambda: kept.drop(["t"]), kept.clear, lambda: kept.keep("t", Reading())):
-        kept.keep("t", Reading())
+    for forget in (lambda: kept.drop(["t"]), kept.clear, lambda: kept.keep("t", ParsedRows())):
+        kept.keep("t", ParsedRows())
         kept.note_stored("t", rows)
-        kept.add("t", Reading())
+        kept.add("t", ParsedRows())
         assert kept.written("t") is rows
         forget()
-        kept.keep("t", Reading())
+        kept.keep("t", ParsedRows())
         assert kept.written("t") is None

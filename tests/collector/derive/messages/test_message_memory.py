@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.spans import answered, asked, said, span
 
-from otel_lightning.collector.derive.assemble import derive, put_together
+from otel_lightning.collector.derive.assemble import assemble_rows, derive
 from otel_lightning.collector.derive.histories.histories import history
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.messages.messages import SHORT, conversation
@@ -181,6 +181,6 @@ def test_a_memory_changes_no_row() -> None:
     ]
     alone = read(spans, [])
     fold_requests(alone)
-    calls = put_together(alone).llm_calls
+    calls = assemble_rows(alone).llm_calls
     assert [unpack(one) for one in calls] == derive(spans, []).llm_calls
     assert len(calls) == len(turns)

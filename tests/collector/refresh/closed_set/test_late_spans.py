@@ -20,7 +20,7 @@ from otel_lightning.collector.derive.batches.batch import Batch
 from otel_lightning.collector.derive.batches.large_traces import LargeTraces
 from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
 from otel_lightning.collector.derive.batches.rows_by_trace import KEYS, change, noted
-from otel_lightning.collector.derive.parse import Reading
+from otel_lightning.collector.derive.parse import ParsedRows
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Node
 from otel_lightning.collector.load.batches import Request, load
@@ -278,7 +278,7 @@ def late_spans_parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     parsed: list[int] = []
     read = LargeTraces.with_late
 
-    def note(kept: LargeTraces, trace_id: str, found: Reading) -> Reading:
+    def note(kept: LargeTraces, trace_id: str, found: ParsedRows) -> ParsedRows:
         parsed.append(len(found.nodes))
         return read(kept, trace_id, found)
 
@@ -318,7 +318,7 @@ def test_a_trace_that_grew_much_or_whose_late_spans_are_unknown_is_read_as_a_who
     monkeypatch.setattr(late_spans, "GROWN", grown)
     trace_id, parsed = (1).to_bytes(16).hex(), ParsedTraces()
     node = Node((trace_id, ""), "span 1", 1, {})
-    parsed.large.keep(trace_id, Reading(nodes={(trace_id, (1).to_bytes(8).hex()): node}))
+    parsed.large.keep(trace_id, ParsedRows(nodes={(trace_id, (1).to_bytes(8).hex()): node}))
     parsed.large.note_stored(trace_id, noted({}))
     with open_store(tmp_path / "t.duckdb") as store:
         load(store, [at(request(span(1, None)), 5)], dead_letters=tmp_path)
@@ -401,19 +401,19 @@ def test_a_trace_that_is_deleted_and_sent_again_has_nothing_of_what_was_kept(
     assert [int(one, 16) for one in calls] == ([3] if undo == "forget" else [2, 3])
 
 
-def reading(trace_id: str, text: str) -> Reading:
+def reading(trace_id: str, text: str) -> ParsedRows:
     """Return what a trace of one call says."""
     made_call = LlmCall(trace_id, "s", None, 1, 2, "semconv")
     made_call.input_messages = [message("user", text)]
     node = Node((trace_id, ""), "call", 1, {})
-    return Reading(nodes={(trace_id, "s"): node}, calls=[made_call])
+    return ParsedRows(nodes={(trace_id, "s"): node}, calls=[made_call])
 
 
 def test_the_traces_that_were_kept_first_are_dropped_first() -> None:
     for kept in (LargeTraces(most_spans=2), LargeTraces(most_text=16)):
         for trace_id in ("first", "second"):
             kept.keep(trace_id, reading(trace_id, "text"))
-        kept.add("first", Reading())
+        kept.add("first", ParsedRows())
         kept.keep("third", reading("third", "more"))
         assert [one for one in ("first", "second", "third") if one in kept] == ["first", "third"]
 
@@ -421,11 +421,11 @@ def test_the_traces_that_were_kept_first_are_dropped_first() -> None:
 def test_kept_rows_are_lent_in_copies_and_replaced_by_those_that_are_read_again() -> None:
     kept = LargeTraces()
     kept.keep("t", reading("t", "old"))
-    kept.with_late("t", Reading()).calls[0].rollout_id = "changed"
-    (same,) = kept.with_late("t", Reading()).calls
+    kept.with_late("t", ParsedRows()).calls[0].rollout_id = "changed"
+    (same,) = kept.with_late("t", ParsedRows()).calls
     assert (same.rollout_id, same.input_messages) == (None, [message("user", "old")])
     kept.add("t", reading("t", "new"))
-    (replaced,) = kept.with_late("t", Reading()).calls
+    (replaced,) = kept.with_late("t", ParsedRows()).calls
     assert replaced.input_messages == [message("user", "new")]
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from otel_lightning.collector.derive.assemble import put_together
+from otel_lightning.collector.derive.assemble import assemble_rows
 from otel_lightning.collector.derive.batches import from_arrow, to_arrow
 from otel_lightning.collector.derive.batches.copied_rows import copied
 from otel_lightning.collector.derive.batches.large_traces import LARGE_SPANS, large
@@ -33,7 +33,7 @@ from otel_lightning.collector.derive.batches.rows_by_trace import (
 from otel_lightning.collector.derive.batches.trace_by_trace import read_derivable
 from otel_lightning.collector.derive.links import Ties, ties
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
-from otel_lightning.collector.derive.parse import Reading, fold_requests, read
+from otel_lightning.collector.derive.parse import ParsedRows, fold_requests, read
 from otel_lightning.collector.derive.rows import Derived
 
 TIES = pa.schema([(name, pa.string()) for name in Ties._fields])
@@ -44,30 +44,30 @@ class Batch:
 
     Call `read` for some traces. It returns their keys, which lead to further traces of the same
     closed set; call it, or `recall`, for those too. When no key leads to another trace, call
-    `tables`; call `put_together` before if you need `unchanged`.
+    `tables`; call `assemble_rows` before if you need `unchanged`.
     """
 
     def __init__(
         self,
-        parsed: ParsedTraces | None = None,
+        cache: ParsedTraces | None = None,
         trial_schemas: Mapping[str, pa.Schema] | None = None,
         portioning: Portioning | None = None,
     ) -> None:
         """Begin without traces.
 
         Args:
-            parsed: Keeps the parsed traces of rollouts that grow, from one batch to the next.
+            cache: Keeps the parsed traces of rollouts that grow, from one batch to the next.
             trial_schemas: If given, each trace is first derived alone into tables with these
                 columns (those of `to_arrow.TABLES`), and left out if that fails.
             portioning: If given, many spans are derived in portions, which takes less CPU time.
         """
-        self._memory = MessageMemory() if parsed is None else parsed.memory
-        self._found, self._recalled = Reading(memory=self._memory), Reading()
-        self._continued = Reading()
-        self._large: dict[str, Reading] = {}  # large traces that were read as a whole
-        self._late: dict[str, Reading] = {}  # the late spans of large traces that are kept
+        self._memory = MessageMemory() if cache is None else cache.memory
+        self._parsed, self._recalled = ParsedRows(memory=self._memory), ParsedRows()
+        self._continued = ParsedRows()
+        self._large: dict[str, ParsedRows] = {}  # large traces that were read as a whole
+        self._late: dict[str, ParsedRows] = {}  # the late spans of large traces that are kept
         self._tied = Ties([], [], [])
-        self._parsed, self._trial_schemas = parsed, trial_schemas
+        self._cache, self._trial_schemas = cache, trial_schemas
         self._portioning = None if trial_schemas else portioning
         self._portions = Portions()
         self._beside: list[Ties] = []
@@ -76,12 +76,12 @@ class Batch:
         """The traces that were picked; keys led to all others."""
         self._has_read = False
         self.sizes: dict[str, Size] = {}
-        """Size of each rollout, and by its id of each trace without one; set by `put_together`."""
+        """Size of each rollout, and by its id of each trace without one; set by `assemble_rows`."""
         self.unchanged: set[str] = set()
-        """Traces whose rows are those that the store has already, set by `put_together`."""
+        """Traces whose rows are those that the store has already, set by `assemble_rows`."""
         self.changes: dict[str, Change] = {}
         """How the rows of the large traces differ from those that the store has, set by
-        `put_together`. A trace that was read as a whole is missing: all its rows are new."""
+        `assemble_rows`. A trace that was read as a whole is missing: all its rows are new."""
         self._derived: Derived | None = None
         self._written: dict[str, Rows] = {}
         self._written_large: dict[str, Noted] = {}
@@ -115,11 +115,11 @@ class Batch:
         given = from_arrow.spans(spans, self._memory), from_arrow.logs(logs), self._memory
         trial = self._trial_schemas
         some = read(*given) if trial is None else read_derivable(*given, trial)
-        if self._parsed is not None and trial is None:
+        if self._cache is not None and trial is None:
             self._large |= large(some)
         fold_requests(some)
         tied = ties(some)
-        self._found.add(some)
+        self._parsed.add(some)
         self._beside.append(tied)
         self._note_read({trace_id for trace_id, _ in some.nodes}, tied, are_picked=are_picked)
         return tied
@@ -135,20 +135,20 @@ class Batch:
     def _note_read(self, traces: set[str], tied: Ties, *, are_picked: bool) -> None:
         if are_picked:
             self._picked |= traces
-        if self._parsed is not None:
-            self._parsed.drop(traces)
-            self._parsed.large.drop(traces)
+        if self._cache is not None:
+            self._cache.drop(traces)
+            self._cache.large.drop(traces)
             _append(self._tied, tied)
 
     def recall(self, trace_ids: Iterable[str]) -> pa.Table:
-        """Add traces that `parsed` has, instead of reading them; return their keys as `read` does.
+        """Add traces that the cache has, instead of reading them; return their keys as `read` does.
 
         Raises:
             KeyError: If one of them is not kept.
         """
-        tied, parsed = Ties([], [], []), self._parsed or ParsedTraces()
+        tied, cache = Ties([], [], []), self._cache or ParsedTraces()
         for trace_id in trace_ids:
-            some, own = parsed.of(trace_id)
+            some, own = cache.of(trace_id)
             self._recalled.add(some)
             _append(tied, own)
         self._beside.append(tied)
@@ -157,7 +157,7 @@ class Batch:
     def resume(
         self, trace_id: str, spans: Iterable[pa.RecordBatch], logs: pa.Table | None, count: int
     ) -> pa.Table | None:
-        """Add a large trace that `parsed.large` has; read only what came late.
+        """Add a large trace that the cache has; read only what came late.
 
         Args:
             trace_id: The trace.
@@ -172,10 +172,10 @@ class Batch:
             of the store, or if spans that are not late need the log records: then read the whole
             trace.
         """
-        kept = None if self._parsed is None else self._parsed.large
+        kept = None if self._cache is None else self._cache.large
         if kept is None or kept.written(trace_id) is None:
             return None
-        late = Reading()
+        late = ParsedRows()
         if logs is not None:
             late = read(from_arrow.spans(spans, self._memory), from_arrow.logs(logs), self._memory)
         some = kept.with_late(trace_id, late)
@@ -191,35 +191,35 @@ class Batch:
         self._beside.append(tied)
         return _table(tied)
 
-    def put_together(self) -> None:
+    def assemble_rows(self) -> None:
         """Derive the rows of all traces. Call it once, after the last `read`."""
         self._take_tied_portions()
-        grows = self._parsed is not None and self._grows()
+        grows = self._cache is not None and self._grows()
         # Before the rows are changed in place. Recalled traces are kept already.
-        kept = copied(self._found) if grows else None
-        self._found.add(self._recalled)
-        self._found.add(self._continued)
-        derived = self._derived = put_together(self._found)
-        spans_of = Counter(trace_id for trace_id, _ in self._found.nodes)
+        kept = copied(self._parsed) if grows else None
+        self._parsed.add(self._recalled)
+        self._parsed.add(self._continued)
+        derived = self._derived = assemble_rows(self._parsed)
+        spans_of = Counter(trace_id for trace_id, _ in self._parsed.nodes)
         self.sizes = sizes([*self._portions.counts(), Counts.of(derived, spans_of)])
-        if self._parsed is not None and kept is not None:
+        if self._cache is not None and kept is not None:
             growing = self._growing(derived, kept) - self._large.keys()
-            self._parsed.keep(kept, self._tied, growing)
+            self._cache.keep(kept, self._tied, growing)
             recalled = {trace_id for trace_id, _ in self._recalled.nodes}
             self._written = by_trace(derived, growing | recalled)
-            self.unchanged = self._parsed.unchanged(self._written)
-        if self._parsed is not None and (self._large or self._late):
-            self._keep_large(self._parsed, derived)
+            self.unchanged = self._cache.unchanged(self._written)
+        if self._cache is not None and (self._large or self._late):
+            self._keep_large(self._cache, derived)
 
-    def _keep_large(self, parsed: ParsedTraces, derived: Derived) -> None:
-        kept = parsed.large
+    def _keep_large(self, cache: ParsedTraces, derived: Derived) -> None:
+        kept = cache.large
         own = by_trace(derived, self._large.keys() | self._late.keys())
         self._written_large = {trace_id: noted(rows) for trace_id, rows in own.items()}
         for trace_id in self._late:
             before, after = kept.written(trace_id), self._written_large[trace_id]
             self.changes[trace_id] = change(before or noted({}), after, own[trace_id])
-        for trace_id, found in self._large.items():
-            kept.keep(trace_id, found)
+        for trace_id, parsed in self._large.items():
+            kept.keep(trace_id, parsed)
         for trace_id, late in self._late.items():
             if trace_id in kept:
                 kept.add(trace_id, late)
@@ -231,7 +231,7 @@ class Batch:
             schemas: The columns of each table of `to_arrow.TABLES`.
         """
         if self._derived is None:
-            self.put_together()
+            self.assemble_rows()
         rows = without(self._derived or Derived(), self.unchanged | self.changes.keys())
         for trace_id, changed in self.changes.items():
             rows = with_rows(rows, trace_id, changed.new)
@@ -263,25 +263,25 @@ class Batch:
 
         Call it within the transaction that writes them, since an undone one clears what is noted.
         """
-        if self._parsed is not None:
-            self._parsed.note_stored(self._written)
+        if self._cache is not None:
+            self._cache.note_stored(self._written)
             for trace_id, rows in self._written_large.items():
-                self._parsed.large.note_stored(trace_id, rows)
+                self._cache.large.note_stored(trace_id, rows)
 
     def _take_tied_portions(self) -> None:
         """Read the traces of portions again that belong with traces outside of their portion."""
         if self._portioning is None or not (count := len(self._portions.traces())):
             return
         again = self._portions.take_tied(self._beside, self._memory)
-        self._found.add(again)
+        self._parsed.add(again)
         self._portioning.note(count, len({trace_id for trace_id, _ in again.nodes}))
 
     def _grows(self) -> bool:
         """Tell whether keys led from the traces that were picked to others."""
-        found = {trace_id for trace_id, _ in self._found.nodes} | self._late.keys()
-        return bool(self._recalled.nodes) or not found <= self._picked
+        read = {trace_id for trace_id, _ in self._parsed.nodes} | self._late.keys()
+        return bool(self._recalled.nodes) or not read <= self._picked
 
-    def _growing(self, derived: Derived, kept: Reading) -> set[str]:
+    def _growing(self, derived: Derived, kept: ParsedRows) -> set[str]:
         """Return the traces that were read for rollouts with calls in traces of earlier batches."""
         picked = self._picked
         grown = {call.rollout_id for call in derived.llm_calls if call.trace_id not in picked}

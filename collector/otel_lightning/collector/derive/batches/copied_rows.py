@@ -5,7 +5,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from otel_lightning.collector.derive.parse import BY_SPAN, Reading
+from otel_lightning.collector.derive.parse import BY_SPAN, ParsedRows
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Arm,
@@ -18,38 +18,38 @@ from otel_lightning.collector.derive.rows import (
 R = TypeVar("R")
 
 
-def share_out(found: Reading, own: dict[str, Reading]) -> None:
-    """Add each row of `found` to the reading of its trace, if it is one of `own`."""
+def share_out(parsed: ParsedRows, own: dict[str, ParsedRows]) -> None:
+    """Add each row of `parsed` to the rows of its trace, if it is one of `own`."""
     for name in ("calls", "tools", "requests", "agents", "retrievals", "arms"):
-        for row in getattr(found, name):
+        for row in getattr(parsed, name):
             if row.trace_id in own:
                 getattr(own[row.trace_id], name).append(row)
     for name in BY_SPAN:
-        for place, value in getattr(found, name).items():
+        for place, value in getattr(parsed, name).items():
             if place[0] in own:
                 getattr(own[place[0]], name)[place] = value
-    for reward_id, trace_id in found.sources.items():
+    for reward_id, trace_id in parsed.sources.items():
         if trace_id in own:
-            own[trace_id].rewards[reward_id] = found.rewards[reward_id]
+            own[trace_id].rewards[reward_id] = parsed.rewards[reward_id]
             own[trace_id].sources[reward_id] = trace_id
 
 
-def copied(found: Reading) -> Reading:
-    """Copy a reading and its rows: `put_together` changes the rows that it is given in place."""
-    return Reading(
-        nodes=dict(found.nodes),
-        rollout_ids=dict(found.rollout_ids),
-        conversation_ids=dict(found.conversation_ids),
-        task_ids=dict(found.task_ids),
-        calls=_copies(LlmCall, found.calls),
-        tools=_copies(ToolCall, found.tools),
-        requests=_copies(ToolCall, found.requests),
-        agents=_copies(AgentRun, found.agents),
-        retrievals=_copies(Retrieval, found.retrievals),
-        rewards=dict(zip(found.rewards, _copies(Reward, found.rewards.values()), strict=True)),
-        sources=dict(found.sources),
-        arms=_copies(Arm, found.arms),
-        unread=dict(found.unread),
+def copied(parsed: ParsedRows) -> ParsedRows:
+    """Copy parsed rows: `assemble_rows` changes the rows that it is given in place."""
+    return ParsedRows(
+        nodes=dict(parsed.nodes),
+        rollout_ids=dict(parsed.rollout_ids),
+        conversation_ids=dict(parsed.conversation_ids),
+        task_ids=dict(parsed.task_ids),
+        calls=_copies(LlmCall, parsed.calls),
+        tools=_copies(ToolCall, parsed.tools),
+        requests=_copies(ToolCall, parsed.requests),
+        agents=_copies(AgentRun, parsed.agents),
+        retrievals=_copies(Retrieval, parsed.retrievals),
+        rewards=dict(zip(parsed.rewards, _copies(Reward, parsed.rewards.values()), strict=True)),
+        sources=dict(parsed.sources),
+        arms=_copies(Arm, parsed.arms),
+        unread=dict(parsed.unread),
     )
 
 

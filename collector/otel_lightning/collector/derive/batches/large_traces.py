@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from otel_lightning.collector.derive.batches.copied_rows import copied, share_out
 from otel_lightning.collector.derive.batches.rows_by_trace import Noted
 from otel_lightning.collector.derive.batches.text_size import TextSize
-from otel_lightning.collector.derive.parse import BY_SPAN, Reading
+from otel_lightning.collector.derive.parse import BY_SPAN, ParsedRows
 from otel_lightning.collector.derive.span_tree import Place, place_of
 
 LARGE_SPANS = 1_000
@@ -34,24 +34,24 @@ class LargeTraces:
             most_text: Maximum number of characters of their messages.
         """
         self._most_spans, self._most_text = most_spans, most_text
-        self._found: dict[str, Reading] = {}
+        self._parsed: dict[str, ParsedRows] = {}
         """What each span says by itself, before `fold_requests`. Nobody changes these rows."""
         self._written: dict[str, Noted] = {}
         self._text = TextSize()
 
     def __len__(self) -> int:
         """Return the number of traces."""
-        return len(self._found)
+        return len(self._parsed)
 
     def __contains__(self, trace_id: object) -> bool:
         """Tell whether a trace is kept."""
-        return trace_id in self._found
+        return trace_id in self._parsed
 
     def spans(self, trace_id: str) -> int:
         """Return the number of spans of a kept trace."""
-        return len(self._found[trace_id].nodes)
+        return len(self._parsed[trace_id].nodes)
 
-    def with_late(self, trace_id: str, late: Reading) -> Reading:
+    def with_late(self, trace_id: str, late: ParsedRows) -> ParsedRows:
         """Return copies of all rows of a trace: the kept ones, and those of some of its spans.
 
         Args:
@@ -59,26 +59,26 @@ class LargeTraces:
             late: The rows of its new spans, and of those that are read again because log records
                 came late. They are copied, too.
         """
-        whole = copied(self._found[trace_id])
+        whole = copied(self._parsed[trace_id])
         _remove(whole, whole.nodes.keys() & late.nodes.keys())
         whole.add(copied(late))
         return whole
 
-    def keep(self, trace_id: str, found: Reading) -> None:
-        """Keep a trace that was read as a whole. Nobody may change `found` afterwards."""
+    def keep(self, trace_id: str, parsed: ParsedRows) -> None:
+        """Keep a trace that was read as a whole. Nobody may change `parsed` afterwards."""
         self.drop([trace_id])
-        self._found[trace_id] = found
-        self._text.add(found.calls)
+        self._parsed[trace_id] = parsed
+        self._text.add(parsed.calls)
         self._shorten()
 
-    def add(self, trace_id: str, late: Reading) -> None:
+    def add(self, trace_id: str, late: ParsedRows) -> None:
         """Add the rows of late spans to a kept trace. Nobody may change `late` afterwards."""
-        found = self._found.pop(trace_id)  # to be the last one
-        if again := found.nodes.keys() & late.nodes.keys():
-            self._text.remove(call for call in found.calls if place_of(call) in again)
-            _remove(found, again)
-        found.add(late)
-        self._found[trace_id] = found
+        parsed = self._parsed.pop(trace_id)  # to be the last one
+        if again := parsed.nodes.keys() & late.nodes.keys():
+            self._text.remove(call for call in parsed.calls if place_of(call) in again)
+            _remove(parsed, again)
+        parsed.add(late)
+        self._parsed[trace_id] = parsed
         self._text.add(late.calls)
         self._shorten()
 
@@ -86,12 +86,12 @@ class LargeTraces:
         """Drop traces, which then have to be read as a whole."""
         for trace_id in trace_ids:
             self._written.pop(trace_id, None)
-            if found := self._found.pop(trace_id, None):
-                self._text.remove(found.calls)
+            if parsed := self._parsed.pop(trace_id, None):
+                self._text.remove(parsed.calls)
 
     def clear(self) -> None:
         """Drop all traces."""
-        self._found.clear()
+        self._parsed.clear()
         self._written.clear()
         self._text = TextSize()
 
@@ -101,46 +101,46 @@ class LargeTraces:
 
     def note_stored(self, trace_id: str, rows: Noted) -> None:
         """Note the rows of a trace that the store has."""
-        if trace_id in self._found:
+        if trace_id in self._parsed:
             self._written[trace_id] = rows
 
     def _shorten(self) -> None:
-        spans = sum(map(self.spans, self._found))
-        for trace_id in [*self._found]:
+        spans = sum(map(self.spans, self._parsed))
+        for trace_id in [*self._parsed]:
             if spans <= self._most_spans and self._text.size <= self._most_text:
                 return
             spans -= self.spans(trace_id)
             self.drop([trace_id])
 
 
-def large(found: Reading) -> dict[str, Reading]:
+def large(parsed: ParsedRows) -> dict[str, ParsedRows]:
     """Return copies of the rows of each trace that is worth keeping and can be.
 
     Not that of a trace whose log records belong to other spans than those that they name: late ones
     would not be found by the spans that came with them.
 
     Args:
-        found: Whole traces, as read from each span, before `fold_requests`.
+        parsed: Whole traces, as read from each span, before `fold_requests`.
     """
-    counted = Counter(trace_id for trace_id, _ in found.nodes)
+    counted = Counter(trace_id for trace_id, _ in parsed.nodes)
     own = {
-        trace_id: Reading()
+        trace_id: ParsedRows()
         for trace_id, count in counted.items()
-        if count >= LARGE_SPANS and trace_id not in found.mixed
+        if count >= LARGE_SPANS and trace_id not in parsed.mixed
     }
     if own:
-        share_out(found, own)
+        share_out(parsed, own)
     return {trace_id: copied(some) for trace_id, some in own.items()}
 
 
-def _remove(found: Reading, places: set[Place]) -> None:
+def _remove(parsed: ParsedRows, places: set[Place]) -> None:
     """Remove the rows of some spans. Their rewards and arms stay: they are read again, too."""
     if not places:
         return
     for name in ("calls", "tools", "requests", "agents", "retrievals"):
-        rows = getattr(found, name)
+        rows = getattr(parsed, name)
         rows[:] = [row for row in rows if (row.trace_id, row.span_id) not in places]
     for name in BY_SPAN:
-        values = getattr(found, name)
+        values = getattr(parsed, name)
         for place in places:
             values.pop(place, None)

@@ -13,11 +13,11 @@ from otel_lightning.collector.derive.batches.rows_by_trace import Rows
 from otel_lightning.collector.derive.batches.text_size import TextSize
 from otel_lightning.collector.derive.links import Ties
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
-from otel_lightning.collector.derive.parse import Reading
+from otel_lightning.collector.derive.parse import ParsedRows
 
 
 class _Kept(NamedTuple):
-    found: Reading
+    parsed: ParsedRows
     ties: Ties
 
 
@@ -52,10 +52,10 @@ class ParsedTraces:
         """Tell whether a trace is kept."""
         return trace_id in self._kept
 
-    def of(self, trace_id: str) -> tuple[Reading, Ties]:
+    def of(self, trace_id: str) -> tuple[ParsedRows, Ties]:
         """Return the parsed rows of a trace, as copies that may be changed, and its keys."""
         kept = self._kept[trace_id]
-        return copied(kept.found), kept.ties
+        return copied(kept.parsed), kept.ties
 
     def drop(self, trace_ids: Iterable[str]) -> None:
         """Drop traces that are read again, because they have new spans."""
@@ -63,7 +63,7 @@ class ParsedTraces:
             kept = self._kept.pop(trace_id, None)
             self._written.pop(trace_id, None)
             if kept is not None:
-                self._text.remove(kept.found.calls)
+                self._text.remove(kept.parsed.calls)
 
     def clear(self) -> None:
         """Drop all traces."""
@@ -75,17 +75,17 @@ class ParsedTraces:
         self._written.clear()
         self._text = TextSize()
 
-    def keep(self, found: Reading, tied: Ties, trace_ids: Iterable[str]) -> None:
+    def keep(self, parsed: ParsedRows, tied: Ties, trace_ids: Iterable[str]) -> None:
         """Keep the parsed rows of some traces; drop all of them if their text becomes too much.
 
         Args:
-            found: The parsed rows of these traces, and perhaps of others. Nobody may change them
+            parsed: The parsed rows of these traces, and perhaps of others. Nobody may change them
                 afterwards: pass copies (`copied`) if the rows are used further.
-            tied: The keys of all traces of `found`.
+            tied: The keys of all traces of `parsed`.
             trace_ids: The traces to keep.
         """
-        own = {trace_id: _Kept(Reading(), Ties([], [], [])) for trace_id in trace_ids}
-        share_out(found, {trace_id: kept.found for trace_id, kept in own.items()})
+        own = {trace_id: _Kept(ParsedRows(), Ties([], [], [])) for trace_id in trace_ids}
+        share_out(parsed, {trace_id: kept.parsed for trace_id, kept in own.items()})
         # `Ties` has three columns: trace id, key of the trace, and the key that it seeks.
         for row in zip(*tied, strict=True):
             if row[0] in own:
@@ -94,7 +94,7 @@ class ParsedTraces:
         self.drop(own)
         self._kept.update(own)
         for kept in own.values():
-            self._text.add(kept.found.calls)
+            self._text.add(kept.parsed.calls)
         if self._text.size > self._most_text:
             self._clear_small()
 

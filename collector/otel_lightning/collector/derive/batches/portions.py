@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from otel_lightning.collector.derive.assemble import put_together
+from otel_lightning.collector.derive.assemble import assemble_rows
 from otel_lightning.collector.derive.batches import from_arrow, to_arrow
 from otel_lightning.collector.derive.batches.rollout_sizes import Counts
 from otel_lightning.collector.derive.links import Ties, ties
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
-from otel_lightning.collector.derive.parse import Reading, fold_requests, read
+from otel_lightning.collector.derive.parse import ParsedRows, fold_requests, read
 from otel_lightning.collector.derive.union_find import Groups
 
 SPANS = 2_000
@@ -108,7 +108,7 @@ class Portions:
         for one in self._some:
             yield one.tied
 
-    def take_tied(self, others: Sequence[Ties], memory: MessageMemory) -> Reading:
+    def take_tied(self, others: Sequence[Ties], memory: MessageMemory) -> ParsedRows:
         """Drop the rows of the traces that are tied to a trace outside of their portion.
 
         Args:
@@ -118,7 +118,7 @@ class Portions:
         Returns:
             These traces, parsed again; their keys stay those of `ties`.
         """
-        found = Reading(memory=memory)
+        parsed = ParsedRows(memory=memory)
         met = _met([*self.ties(), *others], len(self._some))
         # These are looked for among all traces of a batch, and no key leads to them.
         judged = {trace for one in self._some for each in one.judges.values() for trace in each}
@@ -127,8 +127,8 @@ class Portions:
             first = met[number] | one.judges.keys() | (judged & one.traces)
             first |= {trace for name, trace in one.stated_by.items() if named[name] > 1}
             if first:
-                found.add(_taken(one, _together(one.tied, first), memory))
-        return found
+                parsed.add(_taken(one, _together(one.tied, first), memory))
+        return parsed
 
     def tasks(self) -> dict[str, str]:
         """Return the task id of each rollout that has one."""
@@ -182,10 +182,10 @@ def _cut(spans: pa.Table, size: int) -> Iterator[pa.Table]:
 def _derived(spans: pa.Table, logs: pa.Table, schemas: Mapping[str, pa.Schema]) -> Portion:
     """Derive some whole traces as if no other trace was tied to them."""
     own = _of_traces(logs, pc.unique(spans["trace_id"]))
-    found = _parsed(spans, own, MessageMemory())
-    tied, judges = ties(found), _judges(found)
-    derived = put_together(found)
-    spans_of = Counter(trace_id for trace_id, _ in found.nodes)
+    parsed = _parsed(spans, own, MessageMemory())
+    tied, judges = ties(parsed), _judges(parsed)
+    derived = assemble_rows(parsed)
+    spans_of = Counter(trace_id for trace_id, _ in parsed.nodes)
     counts = Counts.of(derived, spans_of)
     tasks, derived.tasks = derived.tasks, {}
     tables: Tables = defaultdict(list)
@@ -196,21 +196,21 @@ def _derived(spans: pa.Table, logs: pa.Table, schemas: Mapping[str, pa.Schema]) 
     )
 
 
-def _parsed(spans: pa.Table, logs: pa.Table, memory: MessageMemory) -> Reading:
+def _parsed(spans: pa.Table, logs: pa.Table, memory: MessageMemory) -> ParsedRows:
     some = from_arrow.spans(spans.to_batches(), memory)
-    found = read(some, from_arrow.logs(logs), memory)
-    fold_requests(found)
-    return found
+    parsed = read(some, from_arrow.logs(logs), memory)
+    fold_requests(parsed)
+    return parsed
 
 
-def _judges(found: Reading) -> dict[str, set[str]]:
+def _judges(parsed: ParsedRows) -> dict[str, set[str]]:
     """Return the traces with rewards for other traces, and those others.
 
     The rollout of such a reward is looked for among the traces of the batch.
     """
     judges: dict[str, set[str]] = defaultdict(set)
-    for reward_id, reward in found.rewards.items():
-        source = found.sources[reward_id]
+    for reward_id, reward in parsed.rewards.items():
+        source = parsed.sources[reward_id]
         if reward.trace_id and reward.trace_id != source:
             judges[source].add(reward.trace_id)
     return judges
@@ -244,10 +244,10 @@ def _together(tied: Ties, first: Iterable[str]) -> set[str]:
     return others | {*first}
 
 
-def _taken(one: Portion, traces: Collection[str], memory: MessageMemory) -> Reading:
+def _taken(one: Portion, traces: Collection[str], memory: MessageMemory) -> ParsedRows:
     """Drop the rows of some traces from a portion; return these traces, parsed again."""
     wanted = pa.array([*traces], pa.string())
-    found = _parsed(_of_traces(one.spans, wanted), _of_traces(one.logs, wanted), memory)
+    parsed = _parsed(_of_traces(one.spans, wanted), _of_traces(one.logs, wanted), memory)
     one.counts.leave_out(traces)
     # A reward has the id of the trace that it judges, which may be one that was not received.
     judged = (
@@ -261,7 +261,7 @@ def _taken(one: Portion, traces: Collection[str], memory: MessageMemory) -> Read
     for rollout_id, trace_id in one.stated_by.items():
         if trace_id in traces:
             one.tasks.pop(rollout_id, None)
-    return found
+    return parsed
 
 
 def _of_traces(rows: pa.Table, traces: pa.Array) -> pa.Table:

@@ -12,7 +12,7 @@ from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.batches import to_arrow
 from otel_lightning.collector.derive.links import ties
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
-from otel_lightning.collector.derive.parse import Reading, fold_requests, read
+from otel_lightning.collector.derive.parse import ParsedRows, fold_requests, read
 from otel_lightning.collector.derive.rows import Log, Span, described
 
 
@@ -21,7 +21,7 @@ def read_derivable(
     logs: Iterable[Log],
     memory: MessageMemory,
     schemas: Mapping[str, pa.Schema],
-) -> Reading:
+) -> ParsedRows:
     """Read the traces that can be derived alone; note all spans of the others as `unread`.
 
     Args:
@@ -41,14 +41,14 @@ def read_derivable(
         for trace_id, own in spans_of.items()
         if (reason := _failure(own, logs_of[trace_id], schemas))
     }
-    found = read(
+    parsed = read(
         (span for trace_id, own in spans_of.items() if trace_id not in broken for span in own),
         (log for trace_id, own in logs_of.items() if trace_id not in broken for log in own),
         memory,
     )
     for trace_id, reason in broken.items():
-        found.unread |= {(trace_id, span.span_id): reason for span in spans_of[trace_id]}
-    return found
+        parsed.unread |= {(trace_id, span.span_id): reason for span in spans_of[trace_id]}
+    return parsed
 
 
 def _failure(spans: list[Span], logs: list[Log], schemas: Mapping[str, pa.Schema]) -> str | None:
