@@ -6,7 +6,7 @@ other; this module puts together what the spans of a closed set say.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from otel_lightning.collector.derive.histories import lost_arguments
@@ -21,9 +21,11 @@ from otel_lightning.collector.derive.passes import (
     earlier_turns,
     finish_reasons,
     incremental_inputs,
+    outermost,
     retrievals,
     rewards_and_arms,
     rollouts,
+    tool_evidence,
     tool_ids,
     tools,
     unanswered_calls,
@@ -70,7 +72,7 @@ def assemble_rows(parsed: ParsedRows) -> Derived:
     """Return the rows of a closed set of traces that were read.
 
     Args:
-        parsed: What was read; the requests that were spans are in their calls (`fold_requests`).
+        parsed: The parsed rows; the requests that were spans are in their calls (`fold_requests`).
             Its rows are completed in place and become those of the answer.
     """
     # First of all, because a conversation id names a rollout: a response id in its place would make
@@ -78,35 +80,45 @@ def assemble_rows(parsed: ParsedRows) -> Derived:
     conversation_ids = conversations.read_previous(
         parsed.calls, parsed.conversation_ids, parsed.nodes
     )
-    nodes = parsed.nodes
     within = _agents_and_tools(parsed)
     merged, ordered = _merged_calls(parsed, within)
-    # Only a call with tool parts can have requested a tool or show a response.
-    asking = [call for call in merged.calls if call.history.has_tools]
-    shown = tools.evidence(parsed.tools, asking, nodes)
-    askers = tools.askers(shown, asking)
-    named = rollouts.stated_ids(nodes, parsed.rollout_ids)
+    evidence = _evidence(parsed, merged.calls)
+    named = rollouts.stated_ids(parsed.nodes, parsed.rollout_ids)
     of_conversations = rollouts.stated_ids(
-        nodes, conversations.of_rollouts(nodes, conversation_ids, within)
+        parsed.nodes, conversations.of_rollouts(parsed.nodes, conversation_ids, within)
     )
-    assigned = rollouts.assign(nodes, named, of_conversations, ordered, askers)
+    assigned = rollouts.assign(parsed.nodes, named, of_conversations, ordered, evidence)
     derived = Derived(unread=dict(sorted(parsed.unread.items())))
     derived.agent_runs = _agent_runs([*parsed.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(ordered, assigned)
-    _inherit(derived, nodes, conversation_ids)
+    _inherit(derived, parsed.nodes, conversation_ids)
     # After `_inherit`, because tools that an agent's span states are part of the state, too.
-    tool_texts = ToolTexts()
-    for call in derived.llm_calls:
-        offered = tool_texts.of(call.tool_definitions)
-        call.state_hash = state_hash(call.prompt_token_ids, call.history.input_hash, offered)
+    _set_state_hashes(derived.llm_calls)
     rollouts_with_tools = {call.rollout_id for call in derived.llm_calls if call.history.has_tools}
     # Also their calls without tool parts, since `read_requests` looks at the previous call.
     calls = [call for call in derived.llm_calls if call.rollout_id in rollouts_with_tools]
-    derived.tool_calls = _tool_calls(parsed, calls, nodes, assigned)
+    derived.tool_calls = _tool_calls(parsed, calls, parsed.nodes, assigned)
     derived.retrievals = retrievals.place(parsed.retrievals, derived.llm_calls, assigned)
     _place_rewards_and_arms(derived, parsed, assigned)
     _add_tasks(derived, parsed, assigned)
     return derived
+
+
+def _evidence(
+    parsed: ParsedRows, calls: Iterable[LlmCall]
+) -> Iterator[tuple[ToolCall | LlmCall, list[LlmCall]]]:
+    """Yield what shows that a tool ran for a call in another trace, with the calls in question."""
+    # Only a call with tool parts can have requested a tool or have a response in its input.
+    with_tools = [call for call in calls if call.history.has_tools]
+    evidence = tool_evidence.find_evidence(parsed.tools, with_tools, parsed.nodes)
+    return tool_evidence.with_requesters(evidence, with_tools)
+
+
+def _set_state_hashes(calls: Iterable[LlmCall]) -> None:
+    tool_texts = ToolTexts()
+    for call in calls:
+        offered = tool_texts.of(call.tool_definitions)
+        call.state_hash = state_hash(call.prompt_token_ids, call.history.input_hash, offered)
 
 
 def _in_time(row: AgentRun) -> tuple[int, str, str]:
@@ -137,12 +149,12 @@ def _merged_calls(
     finish_reasons.settle(ordered, parsed.tools, parsed.nodes)
     for call in ordered:
         call.output_messages = call.output_messages or None
-        # ParsedRows each span did this for its own output; merging may have added the tool calls.
+        # Reading each span did this for its own output; merging may have added the tool calls.
         if call.finish_reason == "stop" and call.history.tool_call_ids:
             call.finish_reason = "tool_calls"
         # An answer may lack the tool calls that its reason states. Merging may have added them.
-        lost = call.finish_reason == "tool_calls" and not call.history.tool_call_ids
-        if lost and call.content == "full":
+        are_lost = call.finish_reason == "tool_calls" and not call.history.tool_call_ids
+        if are_lost and call.content == "full":
             call.content = "truncated"
     return merged, ordered
 
@@ -158,10 +170,10 @@ def _agents_and_tools(parsed: ParsedRows) -> set[Place]:
 
 
 def _agent_runs(runs: Iterable[AgentRun], assigned: Rollouts) -> list[AgentRun]:
-    kept = duplicates.outermost_agents(sorted(runs, key=_in_time))
-    for run in kept:
+    distinct = outermost.agents(sorted(runs, key=_in_time))
+    for run in distinct:
         run.rollout_id = assigned.of(run.trace_id, run.span_id)
-    return kept
+    return distinct
 
 
 def _numbered(calls: Iterable[LlmCall], assigned: Rollouts) -> list[LlmCall]:
@@ -227,19 +239,19 @@ def _undisclosed(
 def _tool_calls(
     parsed: ParsedRows, calls: Iterable[LlmCall], nodes: Nodes, assigned: Rollouts
 ) -> list[ToolCall]:
-    ran: dict[str, list[ToolCall]] = defaultdict(list)
-    for tool in duplicates.outermost_tools(sorted(parsed.tools, key=tools.in_time), nodes):
-        ran[assigned.of(tool.trace_id or "", tool.span_id)].append(tool)
-    asked: dict[str, list[LlmCall]] = defaultdict(list)
+    executions: dict[str, list[ToolCall]] = defaultdict(list)
+    for tool in outermost.tools(sorted(parsed.tools, key=tools.in_time), nodes):
+        executions[assigned.of(tool.trace_id or "", tool.span_id)].append(tool)
+    calls_of: dict[str, list[LlmCall]] = defaultdict(list)
     for call in calls:
-        asked[call.rollout_id or ""].append(call)
+        calls_of[call.rollout_id or ""].append(call)
     rows = []
-    for rollout_id in sorted({*ran, *asked}):
-        own = ran[rollout_id]
-        if some := asked.get(rollout_id):
-            tool_ids.unify(some)
-            lost_arguments.recall(some)
-            own = tools.join_tools(own, some)
+    for rollout_id in sorted({*executions, *calls_of}):
+        own = executions[rollout_id]
+        if own_calls := calls_of.get(rollout_id):
+            tool_ids.unify(own_calls)
+            lost_arguments.recall(own_calls)
+            own = tools.join_tools(own, own_calls)
         for tool in own:
             tool.rollout_id = rollout_id
         rows += own

@@ -9,7 +9,7 @@ from otel_lightning.collector.derive.passes import (
     duplicates,
     earlier_turns,
     sdk_records,
-    tools,
+    tool_evidence,
 )
 
 
@@ -52,9 +52,7 @@ def ties(parsed: ParsedRows) -> Ties:
             if response:
                 tied[trace_id, f"response:{response}"] = None
         if not call.parent_span_id:
-            tied.update(
-                ((trace_id, key), None) for key in duplicates.keys(call, history.input_hash)
-            )
+            tied.update(((trace_id, key), None) for key in duplicates.trace_keys(call))
     traces, keys = [trace for trace, _ in tied], [key for _, key in tied]
     of_tools = [*_of_tools(parsed), *_of_sdks(parsed)]
     return Ties(
@@ -86,11 +84,11 @@ def _of_tools(parsed: ParsedRows) -> Iterator[tuple[str, str, str]]:
     """
     calls = [call for call in parsed.calls if call.history.has_tools]
     for call in calls:
-        for mark in tools.asked(call) if call.history.tool_call_ids else ():
-            yield call.trace_id, f"asks:{mark}", f"ran:{mark}"
+        for key in tool_evidence.request_keys(call) if call.history.tool_call_ids else ():
+            yield call.trace_id, f"asks:{key}", f"ran:{key}"
     for call in calls:
         for mark, is_asked in earlier_turns.marks(call):
             own, other = ("asks", "ran") if is_asked else ("ran", "asks")
             yield call.trace_id, f"{own}:{mark}", f"{other}:{mark}"
-    for mark, row in tools.evidence(parsed.tools, calls, parsed.nodes):
-        yield row.trace_id or "", f"ran:{mark}", f"asks:{mark}"
+    for key, row in tool_evidence.find_evidence(parsed.tools, calls, parsed.nodes):
+        yield row.trace_id or "", f"ran:{key}", f"asks:{key}"

@@ -65,23 +65,23 @@ class _Earlier:
     by_response: dict[str, LlmCall] = field(default_factory=dict)
     continued: set[Place] = field(default_factory=set)
 
-    def add(self, call: LlmCall, ends: Iterable[str], scopes: Iterable[str]) -> None:
+    def add(self, call: LlmCall, scopes: Iterable[str]) -> None:
         for scope in scopes:
-            for end in ends:
-                self.waiting[end, scope].append(call)
-                self.latest[end, scope] = call
+            for whole in call.history.with_answer:
+                self.waiting[whole, scope].append(call)
+                self.latest[whole, scope] = call
         if call.response_id:
             self.by_response[call.response_id] = call
 
-    def find(self, begins: Iterable[str], scopes: Iterable[str]) -> LlmCall | None:
+    def find(self, prefixes: Iterable[str], scopes: Iterable[str]) -> LlmCall | None:
         """Return the call that a new call continues, or None.
 
         A longer history wins over a shorter one, then a closer scope, then the latest call. Calls
         that nothing has continued yet are preferred to those that were continued already.
         """
-        # `begins` has the least exact hash first, then the shortest history; it is searched from
+        # `prefixes` has the least exact hash first, then the shortest history; it is searched from
         # its end.
-        keys = [[(begin, scope) for scope in scopes] for begin in begins]
+        keys = [[(prefix, scope) for scope in scopes] for prefix in prefixes]
         for key in (key for group in reversed(keys) for key in group):
             open_calls = self.waiting.get(key, [])
             while open_calls and place_of(open_calls[-1]) in self.continued:
@@ -103,9 +103,9 @@ def continuations(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[LlmC
     """
     ended = _Earlier()
     started = _Earlier(continued=ended.continued)  # those with a late end
-    for _, starts, call, scopes in _moments(calls, nodes):
-        if not starts:
-            ended.add(call, call.history.with_answer, scopes)
+    for _, is_start, call, scopes in _moments(calls, nodes):
+        if not is_start:
+            ended.add(call, scopes)
             continue
         earlier = (
             ended.by_response.get(_previous_response(call) or "")
@@ -113,7 +113,7 @@ def continuations(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[LlmC
             or started.find(call.history.prefixes, scopes)
         )
         if call.late_end:
-            started.add(call, call.history.with_answer, scopes)
+            started.add(call, scopes)
         if earlier is not None:
             ended.continued.add(place_of(earlier))
             yield call, earlier
@@ -132,17 +132,21 @@ def _moments(
     Only calls that may continue another or be continued count: one begins as another ends, or names
     its response.
     """
-    shared = {end for call in calls for end in call.history.with_answer}
-    shared &= {begin for call in calls for begin in call.history.prefixes}
+    shared = {one for call in calls for one in call.history.with_answer}
+    shared &= {one for call in calls for one in call.history.prefixes}
     named = {_previous_response(call) for call in calls} - {None}
     moments = []
     for call in calls:
-        seeks = bool(_previous_response(call)) or not shared.isdisjoint(call.history.prefixes)
-        is_sought = call.response_id in named or not shared.isdisjoint(call.history.with_answer)
-        scopes = _scopes(call, nodes.get(place_of(call))) if seeks or is_sought else ()
-        if call.start_ns is not None and (seeks or (is_sought and call.late_end)):
+        may_continue = _previous_response(call) or not shared.isdisjoint(call.history.prefixes)
+        may_be_continued = call.response_id in named or not shared.isdisjoint(
+            call.history.with_answer
+        )
+        if not (may_continue or may_be_continued):
+            continue
+        scopes = _scopes(call, nodes.get(place_of(call)))
+        if call.start_ns is not None and (may_continue or call.late_end):
             moments.append((call.latest_start_ns, True, call, scopes))
-        if call.end_ns is not None and is_sought:
+        if call.end_ns is not None and may_be_continued:
             moments.append((call.end_ns, False, call, scopes))
     return sorted(moments, key=lambda moment: moment[:2])
 
@@ -199,7 +203,7 @@ def assign(
     named: StatedIds,
     conversations: StatedIds,
     calls: Sequence[LlmCall],
-    askers: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]] = (),
+    evidence: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]] = (),
 ) -> Rollouts:
     """Find the rollout of every span, given the model calls that the spans record.
 
@@ -208,69 +212,69 @@ def assign(
         named: The rollout ids that they state.
         conversations: The conversation ids that they state and that name a rollout.
         calls: Their model calls, after merging duplicates, in time order.
-        askers: Evidence from `tools.evidence` that a tool ran, each with the calls that may have
-            requested it in another trace.
+        evidence: Executions, and calls with the response of a tool, each with the calls that may
+            have requested the tool in another trace (`tool_evidence.with_requesters`).
 
     Returns:
         The assignment. A rollout without a stated id gets the trace id of its first call.
     """
-    found = Rollouts(named, conversations, by_trace={}, alone=_alone(named, conversations))
+    stated = Rollouts(named, conversations, by_trace={}, alone=_alone(named, conversations))
     groups = _Groups(call.trace_id for call in calls)
     # The records of a merged call may be in several traces, which belong together then.
     for call in [one for one in calls if one.merged_places]:
         for place in call.merged_places:
-            _tie(groups, found, place, place_of(call))
+            _tie(groups, stated, place, place_of(call))
     # Stated ids win: where every call has one, it does not matter which call continues which.
-    unstated = [call for call in calls if call.trace_id not in found.alone]
-    if not all(found.stated(place_of(call)) for call in unstated):
+    unstated = [call for call in calls if call.trace_id not in stated.alone]
+    if not all(stated.stated(place_of(call)) for call in unstated):
         for later, earlier in continuations(calls, nodes):
-            _tie(groups, found, place_of(later), place_of(earlier))
-    for shown, asker in _decided(askers, calls, groups):
-        _tie(groups, found, (shown.trace_id or "", shown.span_id or ""), place_of(asker))
+            _tie(groups, stated, place_of(later), place_of(earlier))
+    for row, requester in _decided(evidence, calls, groups):
+        _tie(groups, stated, (row.trace_id or "", row.span_id or ""), place_of(requester))
     by_trace = groups.names()
-    whole = {one: name for one, name in by_trace.items() if not found.states(one)}
-    return replace(found, by_trace=by_trace, alone={**found.alone, **whole})
+    whole = {one: name for one, name in by_trace.items() if not stated.states(one)}
+    return replace(stated, by_trace=by_trace, alone={**stated.alone, **whole})
 
 
 def _decided(
-    askers: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]],
+    evidence: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]],
     calls: Iterable[LlmCall],
     groups: "_Groups",
 ) -> list[tuple[ToolCall | LlmCall, LlmCall]]:
-    """Return (evidence, requesting call) where exactly one rollout waited for this tool.
+    """Return (row of the evidence, requesting call) where exactly one rollout waited for the tool.
 
     A rollout waits if it requested the tool and made no further call until the tool ran. If several
     rollouts wait, the request cannot be attributed and the evidence is left out.
     """
-    shown_to_ask = list(askers)
-    starts: dict[str, list[int]] = defaultdict(list)
-    for call in calls if shown_to_ask else ():
+    rows = list(evidence)
+    starts: dict[str, list[int]] = defaultdict(list)  # of the calls of each group of traces
+    for call in calls if rows else ():
         starts[groups.root(call.trace_id)].append(call.latest_start_ns)
-    for known in starts.values():
-        known.sort()
-    found = []
-    for shown, asked in shown_to_ask:
+    for own in starts.values():
+        own.sort()
+    decided = []
+    for row, requesters in rows:
         waiting = {}
-        for call in asked:
+        for call in requesters:
             root = groups.root(call.trace_id)
             # The rollout still waits if its next call starts after the tool, or if there is none.
             after = bisect_left(starts[root], call.end_ns or 0)
-            if all(start >= (shown.start_ns or 0) for start in starts[root][after : after + 1]):
+            if all(start >= (row.start_ns or 0) for start in starts[root][after : after + 1]):
                 waiting[root] = call
         if len(waiting) == 1:
-            found += [(shown, call) for call in waiting.values()]
-    return found
+            decided += [(row, call) for call in waiting.values()]
+    return decided
 
 
-def _tie(groups: "_Groups", found: Rollouts, later: Place, earlier: Place) -> None:
+def _tie(groups: "_Groups", rollouts: Rollouts, later: Place, earlier: Place) -> None:
     """Put the traces of two spans into one rollout, unless both have stated ids: those win."""
-    ids = found.stated(later), found.stated(earlier)
-    if ids == (None, None):
+    later_id, earlier_id = rollouts.stated(later), rollouts.stated(earlier)
+    if later_id is None and earlier_id is None:
         groups.join(earlier[0], later[0])
-    elif ids[0] is None:
-        groups.name(later[0], str(ids[1]))
-    elif ids[1] is None:
-        groups.name(earlier[0], ids[0])
+    elif later_id is None:
+        groups.name(later[0], str(earlier_id))
+    elif earlier_id is None:
+        groups.name(earlier[0], later_id)
 
 
 class _Groups(Groups[str]):

@@ -1,32 +1,16 @@
-"""Tool calls that models asked for, and which of them an execution belongs to."""
+"""Find the request that each execution of a tool belongs to."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
-from otel_lightning.collector.derive.messages.tool_parts import Part
-from otel_lightning.collector.derive.rows import LlmCall, ToolCall
+from otel_lightning.collector.derive.passes.tool_requests import Request
+from otel_lightning.collector.derive.rows import ToolCall
 from otel_lightning.collector.derive.text.json_text import dumps
 
 
-@dataclass(slots=True)
-class Request:
-    """A tool call that a model asked for, and the response that a later call's input shows."""
-
-    asker: LlmCall | None
-    """The call that requested the tool. None if that call was not recorded."""
-    shown: LlmCall
-    """The first call whose output or input shows the request."""
-    part: Part
-    response: Part | None = None
-    until: int | None = None
-    """Start time (ns) of the call whose input shows the response."""
-    joined: bool = False
-
-
-class Waiting:
+class WaitingRequests:
     """Requests that are not yet joined to a tool span. Query executions in time order."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
@@ -38,7 +22,7 @@ class Waiting:
         # Stacks of requests, the latest on top, under the keys (name, arguments) and (name,). The
         # arguments of a name's requests are written when an execution's are compared with them.
         self._stacks: dict[tuple[Any, ...], list[Request]] = defaultdict(list)
-        self._unwritten: dict[Any, list[Request]] = defaultdict(list)
+        self._uncompared: dict[Any, list[Request]] = defaultdict(list)
 
     def take(self, execution: ToolCall) -> Request | None:
         """Return the request that an execution belongs to: by id or, without one, the latest match.
@@ -61,7 +45,7 @@ class Waiting:
         tied = list(takewhile(lambda one: _start(one) == start, reversed(self._later or ())))
         if not tied:
             return None
-        others = Waiting([one for one in tied if not one.joined])
+        others = WaitingRequests([one for one in tied if not one.is_joined])
         others._stack(start)
         return others._match(execution)
 
@@ -69,7 +53,7 @@ class Waiting:
         """Return the best match among the requests on the stacks."""
         name, arguments = execution.name, execution.arguments
         if arguments is not None:
-            for request in self._unwritten.pop(name, ()):
+            for request in self._uncompared.pop(name, ()):
                 self._stacks[name, canonical(request.part.get("arguments"))].append(request)
         same_call = (name, None if arguments is None else canonical(arguments))
         return (
@@ -92,7 +76,7 @@ class Waiting:
             if request.part.get("arguments") is None:
                 self._stacks[name, None].append(request)
             else:
-                self._unwritten[name].append(request)
+                self._uncompared[name].append(request)
 
     def _by_its_id(self, call_id: str) -> Request | None:
         if self._by_id is None:
@@ -100,7 +84,7 @@ class Waiting:
             for request in self._requests:
                 self._by_id[request.part.get("id") or ""].append(request)
         same = self._by_id.get(call_id)
-        while same and same[0].joined:
+        while same and same[0].is_joined:
             same.popleft()
         return same[0] if same else None
 
@@ -109,7 +93,7 @@ class Waiting:
         stack: list[Request] = []
         for key in keys:
             other = self._stacks.get(key)
-            while other and other[-1].joined:
+            while other and other[-1].is_joined:
                 other.pop()
             # Of equals the first.
             if other and (not stack or _start(other[-1]) > _start(stack[-1])):
@@ -118,11 +102,11 @@ class Waiting:
             return None
         # The requests of the latest call are on top. Its parallel requests are executed in the
         # order in which they were requested, so the lowest of them comes first.
-        asker, first = stack[-1].asker, stack[-1]
+        requester, first = stack[-1].requester, stack[-1]
         for request in reversed(stack):
-            if request.asker is not asker:
+            if request.requester is not requester:
                 break
-            if not request.joined:
+            if not request.is_joined:
                 first = request
         return first
 
@@ -133,7 +117,7 @@ def canonical(arguments: Any) -> bytes:
 
 
 def _start(request: Request) -> int:
-    return (request.asker.start_ns if request.asker else 0) or 0
+    return (request.requester.start_ns if request.requester else 0) or 0
 
 
 def _names_inside(arguments: Any) -> Iterator[str]:
