@@ -17,7 +17,8 @@ from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load import checkpoints
 from otel_lightning.collector.load import loader as loader_module
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.load.loader import BATCH_BYTES, Loader
+from otel_lightning.collector.load.loader import Loader
+from otel_lightning.collector.load.read_ahead import BATCH_BYTES
 from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.spool import Spool

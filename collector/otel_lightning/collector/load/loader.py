@@ -7,22 +7,25 @@ decides when DuckDB writes a checkpoint, because a commit has to wait for it.
 """
 
 import logging
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Generic, NamedTuple, TypeVar
-
-import numpy as np
+from typing import TypeVar
 
 from otel_lightning.collector.alarms import RETAINING, RETRYING, Alarms
 from otel_lightning.collector.files.overwrite import overwrite
-from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.load.batches import load
 from otel_lightning.collector.load.checkpoints import Checkpoints
 from otel_lightning.collector.load.flow_control.lag import Lag
 from otel_lightning.collector.load.flow_control.scheduling import BatchSize, TimeShare
+from otel_lightning.collector.load.queued_work import WorkQueue, result_of
+from otel_lightning.collector.load.read_ahead import (
+    BATCH_BYTES,
+    ReadAhead,
+    as_requests,
+    size_of,
+)
 from otel_lightning.collector.load.recovered_requests import RecoveredRequests
 from otel_lightning.collector.load.resume import move_to, resume
 from otel_lightning.collector.load.retention import Retention, newest_received
@@ -42,7 +45,6 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 0.5  # longest wait for a larger batch
 GATHER_SECONDS = 0.05  # how often that wait looks at the spool
-BATCH_BYTES = 17 * 1024 * 1024  # most bytes to store in one transaction
 RETRY_SECONDS = 1.0  # wait after an error
 IDLE_SECONDS = 5.0  # without requests, after which a checkpoint is written
 RESTART = (
@@ -54,13 +56,6 @@ PROMPT_SECONDS = 2.0  # of lag; above it deriving starts at once, without waitin
 MOST_RETRIES = 25  # of the same traces; batches that give way to each other need a few
 KEEP_EVERYTHING = LoaderSettings()
 Result = TypeVar("Result")
-
-
-class QueuedWork(NamedTuple, Generic[Result]):
-    """Work that another thread asks the loader to do, and the future for its result."""
-
-    work: Callable[[Store], Result]
-    done: Future[Result]
 
 
 class Loader(threading.Thread):
@@ -79,7 +74,7 @@ class Loader(threading.Thread):
         self._file = StoreFile(store.path)
         self.seen_ids = SeenIds(store)
         self._refresher = Refresher(store, settings.workers, spool.arrived.set)
-        self._ahead: list[Record] = []  # records read from the spool but not stored yet
+        self._read_ahead = ReadAhead(spool)
         self._stopping = threading.Event()
         self._checkpoints = Checkpoints(store, self._alarms, self._refresher.await_sent)
         self._derive_at = 0.0  # earliest time of the next deriving while it keeps up
@@ -87,7 +82,7 @@ class Loader(threading.Thread):
         self._derives_again = False  # whether the last step derived something, or nothing was left
         clock = TrustedClock(spool.folder, newest_received(store))
         self.retention = Retention(store, settings, clock)
-        self._queued: queue.SimpleQueue[QueuedWork[Any]] = queue.SimpleQueue()
+        self._queue = WorkQueue()
         self._time_share = TimeShare()
         self._batch_size = BatchSize(settings.spans_at_once)
         self.position = resume(store, spool)
@@ -159,15 +154,9 @@ class Loader(threading.Thread):
         Raises:
             StoreError: If the loader's thread ends before it has run `work`.
         """
-        queued = QueuedWork(work, Future())
-        self._queued.put(queued)
+        done = self._queue.add(work)
         self._spool.arrived.set()
-        # The thread may end before it takes the work; then nobody would set the result.
-        while not queued.done.done() and self.is_alive():
-            wait([queued.done], timeout=INTERVAL_SECONDS)
-        if not queued.done.done():
-            raise StoreError("lightning-ingest is stopping. Try again when it is stopped.")
-        return queued.done.result()
+        return result_of(done, self.is_alive)
 
     def empty_spool(self) -> None:
         """Store what was received until now, and erase it from the spool.
@@ -206,8 +195,7 @@ class Loader(threading.Thread):
         self._note_lag()
 
     def _run_queued(self) -> None:
-        while not self._queued.empty():
-            queued = self._queued.get()
+        for queued in self._queue.take_all():
             # The work may change rows that a worker process derives from at this moment.
             self._refresher.give_up()
             try:
@@ -253,10 +241,7 @@ class Loader(threading.Thread):
         self._time_share.reset()
 
     def _note_lag(self) -> None:
-        if self._ahead:
-            unstored_ns: int | None = self._ahead[0].received_ns
-        else:
-            unstored_ns = self._spool.oldest_ns(self.position)
+        unstored_ns = self._read_ahead.oldest_ns(self.position)
         put_off = self._refresher.backoff.put_off(self._settings.max_lag_seconds)
         self.lag.note(self._store, put_off, unstored_ns)
 
@@ -297,8 +282,8 @@ class Loader(threading.Thread):
             self._wait_for_disk()
             raise
         except Exception as error:  # if the thread ended, nothing would be stored any more
-            is_told = isinstance(error, StoreError | OSError)  # by the alarm, without a traceback
-            if not (is_told or self._alarms.is_raised(alarm)):
+            is_expected = isinstance(error, StoreError | OSError)  # the alarm says enough of it
+            if not (is_expected or self._alarms.is_raised(alarm)):
                 logger.exception("%s failed; it is tried again", alarm.capitalize())
             self._alarms.raise_alarm(alarm, _in_one_line(error))
             self._stopping.wait(RETRY_SECONDS)
@@ -353,34 +338,35 @@ class Loader(threading.Thread):
                 # Otherwise rows of a trace that is deleted here would come back from a worker.
                 self.retention.run(spared=self._refresher.traces_in_flight())
 
-    def _load_some(self, least: int) -> bool:
-        """Store a batch if at least `least` rows or `BATCH_BYTES` wait; return whether it did."""
+    def _load_some(self, least_rows: int) -> bool:
+        """Store a batch of at least `least_rows` rows or `BATCH_BYTES`; return whether it did."""
         self._file.check()
-        ahead, self._ahead = self._ahead, []  # after an error the spool is read again
-        if (room := BATCH_BYTES - _size(ahead)) > 0:
-            ahead += self._spool.read(ahead[-1].end if ahead else self.position, room)
-        many = sum(record.rows for record in ahead) >= least or _size(ahead) >= BATCH_BYTES
-        if not ahead or not many:
-            self._ahead = ahead
+        records = self._read_ahead.take(self.position, least_rows)
+        if not records:
             return False
+        try:
+            self._store_batch(records)
+        except BaseException:
+            self._read_ahead.clear()  # the spool is read again, from the stored position
+            raise
+        return True
+
+    def _store_batch(self, records: list[Record]) -> None:
+        """Store the requests of records, and note what that means for all else."""
         began = time.monotonic()
-        count = _filling(ahead)
-        end, size = ahead[count - 1].end, _size(ahead[:count])
-        former = self.recovered_requests.count(ahead[:count])
-        requests = map(_request, ahead[:count])
-        del ahead[:count]  # so that each record's memory is freed once it is decoded
-        dead_letters = self._spool.folder / SET_ASIDE
+        end, size = records[-1].end, size_of(records)
+        recovered = self.recovered_requests.count(records)
         load(
             self._store,
-            requests,
+            as_requests(records),
             self.seen_ids,
             limits=self._settings.limits,
             end=end,
-            dead_letters=dead_letters,
+            dead_letters=self._spool.folder / SET_ASIDE,
             derives=self._settings.derive,
         )
-        self.recovered_requests.note_stored(former, end)
-        self.position, self._ahead = end, ahead
+        self.recovered_requests.note_stored(recovered, end)
+        self.position = end
         self._checkpoints.stored(size)
         # Only after the commit: until then the spool has the only copy.
         self._file.check()
@@ -389,29 +375,8 @@ class Loader(threading.Thread):
         self._note_lag()
         self.lag.stored(size, seconds)
         self._time_share.stored(seconds)
-        return True
 
 
 def _in_one_line(error: Exception) -> str:
     lines = str(error).splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"[:REASON_LENGTH]
-
-
-def _filling(records: Sequence[Record]) -> int:
-    """Return the number of records to store together: as many as fill whole row groups, or all.
-
-    DuckDB writes a full, or almost full, row group to the file once. It would write the rows of a
-    small rest again at the next checkpoint, so such a rest waits for the next batch.
-    """
-    rows = np.cumsum([record.rows for record in records])
-    rest = rows % ROW_GROUP_ROWS
-    fills = (rows >= ROW_GROUP_ROWS) & ((rest == 0) | (rest > ROW_GROUP_ROWS * 3 // 4))
-    return int(np.flatnonzero(fills)[-1]) + 1 if fills.any() else len(records)
-
-
-def _size(records: Sequence[Record]) -> int:
-    return sum(len(record.body) for record in records)
-
-
-def _request(record: Record) -> Request:
-    return Request(record.signal, record.received_ns, record.body, record.damaged)
