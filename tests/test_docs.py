@@ -12,13 +12,13 @@ from support.environment_page import commands
 
 from otel_lightning.collector.cli import main as ingest
 from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store.tables import INTERNAL
 from otel_lightning.learner.cli import cli as learn
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = PAGE.read_text()
 PARTS = ("instrumentation", "collector", "learner")
 TABLES = (ROOT / "docs" / "reference" / "tables.md").read_text()
-INTERNAL = {"schema_migrations", "spool_identity", "spool_position", "stale", "trace_keys"}
 
 Groups = {"lightning-ingest": ingest, "lightning-learn": learn}
 

@@ -9,7 +9,7 @@ from support.running import Ingester, cli
 from support.stores import DATA, KEPT, RELEASED, UNRELEASED, ask, counts, unpacked
 
 from otel_lightning.collector.check.deep import check_deep
-from otel_lightning.collector.derive.batches.to_arrow import TABLES
+from otel_lightning.collector.derive.tables import TABLES
 from otel_lightning.collector.load.from_files import derive_all, load_file
 from otel_lightning.collector.maintain.copy_store import copy_store
 from otel_lightning.collector.spool.folder import SET_ASIDE, spool_folder

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from otel_lightning.collector.derive.batches.to_arrow import PER_TRACE
+from otel_lightning.collector.derive.tables import PER_TRACE
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
 from otel_lightning.collector.store import Sql, Store, open_store, statement
 from otel_lightning.collector.store.sql_text import Value, literal

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
+from otel_lightning.collector.derive.tables import TABLES as DERIVED_TABLES
 from otel_lightning.collector.files.atomic import rename_durably, sync
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.position import spool_position
@@ -43,14 +44,16 @@ from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 from otel_lightning.collector.store.files.replacement import rewritten
 from otel_lightning.collector.store.migrate import mark_all_stale
 from otel_lightning.collector.store.sql_text import quote_name
+from otel_lightning.collector.store.tables import OF_ONE_FILE, REFRESHING, ROLLOUT_ROWS
 from otel_lightning.collector.terminal.quantities import number_of
 
-NOT_COPIED = frozenset({
-    "llm_calls", "tool_calls", "agent_runs", "retrievals", "arms", "reward_events", "rollout_tasks",
-    "rollout_rows", "trace_keys", "unread_spans", "stale", "transition_rows",
-    "transition_rollouts",  # derived
-    "schema_migrations", "spool_position", "spool_identity",  # belong to one file
-})  # fmt: skip
+NOT_COPIED = frozenset(
+    {
+        *DERIVED_TABLES,
+        *("transition_rows", "transition_rollouts"),  # made again by the learner
+        *(ROLLOUT_ROWS, *REFRESHING, *OF_ONE_FILE),
+    }
+)
 SOURCE = "lightning_source"
 """Name of the attached database that is copied; a user's file may have any other name."""
 ROWS_AT_ONCE = 100_000

@@ -11,21 +11,25 @@ from collections.abc import Collection
 
 import pyarrow as pa
 
+from otel_lightning.collector.derive.tables import TABLES as DERIVED_TABLES
 from otel_lightning.collector.maintain.copy_store import columns_of, copy_table
 from otel_lightning.collector.maintain.erase import make_tables, make_views, tables_of
 from otel_lightning.collector.store import SKIPPED_TO, Sql, Store, StoreError, statement
 from otel_lightning.collector.store.sql_text import quote_name
+from otel_lightning.collector.store.tables import ROLLOUT_ROWS
 
-OF_TRACES = (
-    "spans", "logs", "llm_calls", "tool_calls", "agent_runs", "retrievals", "arms", "unread_spans",
-    "trace_keys",
-)  # fmt: skip
-"""The tables in which the loader changes the rows of a trace only if it notes the trace."""
 CHANGED_ANYWHERE = (
-    "reward_events", "rollout_rows", "rollout_tasks", "rejected", "stale", "spool_position",
-    "spool_identity",
-)  # fmt: skip
-"""The other tables that the loader changes: they have a narrow row for a rollout at most."""
+    *("reward_events", ROLLOUT_ROWS, "rollout_tasks", "rejected", "stale"),
+    *("spool_position", "spool_identity"),
+)
+"""Tables that the loader changes without noting a trace: they have a narrow row for a rollout at
+most."""
+OF_TRACES = tuple(
+    table
+    for table in ("spans", "logs", *DERIVED_TABLES, "trace_keys")
+    if table not in CHANGED_ANYWHERE
+)
+"""The other tables that the loader changes: it notes the trace of each row."""
 FEW_TRACES = SKIPPED_TO
 """Number of changed traces that are copied at once: DuckDB then reads only blocks that have one."""
 

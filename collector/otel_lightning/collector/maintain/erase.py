@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from otel_lightning.collector.derive.batches.to_arrow import PER_TRACE
+from otel_lightning.collector.derive.tables import PER_TRACE
 from otel_lightning.collector.files.overwrite import erase_file, overwrite
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.load.position import spool_position

@@ -9,11 +9,7 @@ from otel_lightning.collector.store.clients.read_only import attach_line
 from otel_lightning.collector.store.clients.reader_limits import ANSWERS
 from otel_lightning.collector.store.connection import EXTENSIONS
 from otel_lightning.collector.store.sql_text import quote_name
-
-INTERNAL = frozenset({
-    "schema_migrations", "spool_identity", "spool_position", "stale", "trace_keys",
-})  # fmt: skip
-"""Tables without a meaning for users, which get no view."""
+from otel_lightning.collector.store.tables import INTERNAL
 
 
 def attach_script(store: Store, path: Path) -> str:

@@ -19,15 +19,15 @@ from otel_lightning.collector.derive.batches.batch import Batch
 from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
 from otel_lightning.collector.derive.batches.portions import Portioning
 from otel_lightning.collector.derive.batches.tied_keys import TiedKeys
-from otel_lightning.collector.derive.batches.to_arrow import TABLES
+from otel_lightning.collector.derive.tables import TABLES
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set import late_spans, sorted_copy
 from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.logs_without_trace import refresh_logs_without_trace
-from otel_lightning.collector.refresh.rollouts import rollout_rows
 from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.refresh.write_rows import replace_changed_rows
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, statement
+from otel_lightning.collector.store.tables import REFRESHING, ROLLOUT_ROWS
 
 logger = logging.getLogger(__name__)
 SPANS_AT_ONCE = 25_000
@@ -80,7 +80,7 @@ def refresh_with_more_memory(
 def rebuild(store: Store) -> None:
     """Empty the derived tables and mark everything received as stale."""
     forget_kept(store)
-    tables = (*TABLES, rollout_rows.TABLE, "trace_keys", "stale")
+    tables = (*TABLES, ROLLOUT_ROWS, *REFRESHING)
     deletes = Sql("".join(f"DELETE FROM {table};" for table in tables))
     store.execute(statement(__package__, "rebuild", deletes=deletes))
 

@@ -4,7 +4,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from otel_lightning.collector.derive.batches.to_arrow import TABLES
+from otel_lightning.collector.derive.tables import TABLES
 from otel_lightning.collector.store import Store
 
 _SCHEMAS: WeakKeyDictionary[Store, dict[str, pa.Schema]] = WeakKeyDictionary()

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from otel_lightning.collector.derive.batches.batch import Batch
 from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
-from otel_lightning.collector.derive.batches.to_arrow import PER_TRACE
+from otel_lightning.collector.derive.tables import PER_TRACE
 from otel_lightning.collector.refresh.closed_set import late_spans
 from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet
 from otel_lightning.collector.refresh.rollouts import rollout_rows, totals
@@ -16,6 +16,7 @@ from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.refresh.time_ranges.recent_traces import note_earliest, recent_traces
 from otel_lightning.collector.store import Store
 from otel_lightning.collector.store.sql_text import literal
+from otel_lightning.collector.store.tables import ROLLOUT_ROWS
 
 BYTES_PER_COMMIT = 200_000_000
 """Rows of more bytes than this are committed and written to the file in parts, to bound memory."""
@@ -30,7 +31,7 @@ def replace_rows(store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.T
     store.cache(ParsedTraces).clear()  # what is kept of these traces is out of date
     writing = Writing(closed, closed.trace_ids(), rows, NewRows())
     with store.transaction():
-        closed.delete_rows((*PER_TRACE, rollout_rows.TABLE))
+        closed.delete_rows((*PER_TRACE, ROLLOUT_ROWS))
         closed.delete_tasks()
         is_whole = writing.insert_some(store)
     if not is_whole:
@@ -50,7 +51,7 @@ def replace_changed_rows(store: Store, closed: ClosedSet, batch: Batch) -> "Writ
     traces = closed.trace_ids()
     # For all traces of the set, before the unchanged ones are taken out of it: a rollout's row is
     # made from all of its calls.
-    closed.delete_rows([rollout_rows.TABLE])
+    closed.delete_rows([ROLLOUT_ROWS])
     closed.delete_tasks()
     closed.keep_rows(batch.unchanged)
     closed.delete_rows(PER_TRACE, but=batch.changes)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from support.running import LIMIT_S
 
 from otel_lightning.collector.derive.batches.batch import Batch
-from otel_lightning.collector.derive.batches.to_arrow import TABLES
+from otel_lightning.collector.derive.tables import TABLES
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.refresh import refresh

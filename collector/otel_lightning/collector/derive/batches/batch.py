@@ -35,6 +35,7 @@ from otel_lightning.collector.derive.links import Ties, ties
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.parse import ParsedRows, fold_requests, read
 from otel_lightning.collector.derive.rows import Derived
+from otel_lightning.collector.derive.tables import TABLES
 
 TIES = pa.schema([(name, pa.string()) for name in Ties._fields])
 
@@ -58,7 +59,7 @@ class Batch:
         Args:
             cache: Keeps the parsed traces of rollouts that grow, from one batch to the next.
             trial_schemas: If given, each trace is first derived alone into tables with these
-                columns (those of `to_arrow.TABLES`), and left out if that fails.
+                columns (those of `TABLES`), and left out if that fails.
             portioning: If given, many spans are derived in portions, which takes less CPU time.
         """
         self._memory = MessageMemory() if cache is None else cache.memory
@@ -228,7 +229,7 @@ class Batch:
         """Yield the derived rows of all traces that changed: a table's name and some of its rows.
 
         Args:
-            schemas: The columns of each table of `to_arrow.TABLES`.
+            schemas: The columns of each of `TABLES`.
         """
         if self._derived is None:
             self.assemble_rows()
@@ -247,7 +248,7 @@ class Batch:
         """Yield the rows that the store has already.
 
         Args:
-            schemas: The columns to yield of each table of `to_arrow.TABLES`, two or more. Tables
+            schemas: The columns to yield of each of `TABLES`, two or more. Tables
                 without an entry are left out.
         """
         if self._derived and (self.unchanged or self.changes):
@@ -255,7 +256,7 @@ class Batch:
             for trace_id, changed in self.changes.items():
                 rows = with_rows(rows, trace_id, changed.same)
             rows = only_tables(rows, schemas.keys())
-            left_out = dict.fromkeys(to_arrow.TABLES, pa.schema([]))
+            left_out = dict.fromkeys(TABLES, pa.schema([]))
             yield from to_arrow.tables(rows, {**left_out, **schemas})
 
     def note_stored(self) -> None:

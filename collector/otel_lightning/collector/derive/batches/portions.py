@@ -24,6 +24,7 @@ from otel_lightning.collector.derive.batches.rollout_sizes import Counts
 from otel_lightning.collector.derive.links import Ties, ties
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.parse import ParsedRows, fold_requests, read
+from otel_lightning.collector.derive.tables import PER_TRACE
 from otel_lightning.collector.derive.union_find import Groups
 
 SPANS = 2_000
@@ -41,7 +42,7 @@ class Portioning:
     """Whether the batches of one store, or one worker, are derived in portions."""
 
     schemas: Mapping[str, pa.Schema]
-    """The columns of each table of `to_arrow.TABLES`."""
+    """The columns of each of `derive.tables.TABLES`."""
     spans: int = SPANS
     """Number of spans of a portion."""
     whole: int = 0
@@ -140,7 +141,7 @@ class Portions:
 
     def tables(self) -> Iterator[tuple[str, pa.Table]]:
         """Yield the rows of the tables with a trace id: a table's name and some of its rows."""
-        for name in to_arrow.PER_TRACE:
+        for name in PER_TRACE:
             some = [table for one in self._some for table in one.tables.get(name, ())]
             yield from ((name, table) for table in _joined(some))
 

@@ -12,17 +12,6 @@ import pyarrow as pa
 from otel_lightning.collector.derive.rows import Derived, LlmCall
 from otel_lightning.collector.derive.text.json_text import dumps
 
-PER_TRACE = (
-    "llm_calls",
-    "tool_calls",
-    "agent_runs",
-    "retrievals",
-    "arms",
-    "reward_events",
-    "unread_spans",
-)
-"""Tables whose rows belong to one trace each."""
-TABLES = (*PER_TRACE, "rollout_tasks")
 TEXT_AT_ONCE = 8_000_000
 """A table ends after about this many characters of JSON: this bounds memory."""
 ROWS_AT_ONCE = 32
@@ -53,7 +42,7 @@ def tables(derived: Derived, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple
 
     Args:
         derived: The rows.
-        schemas: The columns of each of `TABLES`.
+        schemas: The columns of each of `derive.tables.TABLES`.
     """
     if derived.tasks:
         # A judgement without a trace comes from the trace with the empty id.

@@ -28,7 +28,7 @@ def read_derivable(
         spans: The spans of whole traces.
         logs: The log records that name these traces.
         memory: Shares equal messages between calls, as in `read`.
-        schemas: The columns of each table of `to_arrow.TABLES`.
+        schemas: The columns of each of `derive.tables.TABLES`.
     """
     spans_of: dict[str, list[Span]] = defaultdict(list)
     logs_of: dict[str, list[Log]] = defaultdict(list)

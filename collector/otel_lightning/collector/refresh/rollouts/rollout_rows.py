@@ -22,8 +22,8 @@ from otel_lightning.collector.refresh.rollouts.labels import (
 from otel_lightning.collector.refresh.rollouts.totals import Calls, Totals
 from otel_lightning.collector.refresh.time_ranges.recent_traces import EarliestTimes, note_earliest
 from otel_lightning.collector.store import Store, statement
+from otel_lightning.collector.store.tables import ROLLOUT_ROWS
 
-TABLE = "rollout_rows"
 READ_COLUMNS = {
     **totals.TOTALED_COLUMNS,
     "llm_calls": (*Calls._fields, "response_id"),
@@ -67,7 +67,7 @@ class NewRows:
             self._parts[table].append(rows.select(READ_COLUMNS[table]))
         if table == "llm_calls":
             # A rollout's row begins with the first of its calls, which are all among these.
-            note_earliest(TABLE, rows, self.earliest)
+            note_earliest(ROLLOUT_ROWS, rows, self.earliest)
 
     def keep_rollouts(self, store: Store) -> None:
         """Bring the rows of rollouts up to date.
@@ -117,7 +117,9 @@ def recompute(store: Store, rollouts: str) -> None:
         store: A direct store, in a transaction.
         rollouts: Name of a table with the column `rollout_id`.
     """
-    store.execute(f"DELETE FROM {TABLE} WHERE rollout_id IN (SELECT rollout_id FROM {rollouts})")
+    store.execute(
+        f"DELETE FROM {ROLLOUT_ROWS} WHERE rollout_id IN (SELECT rollout_id FROM {rollouts})"
+    )
     ids = store.query(f"SELECT DISTINCT rollout_id FROM {rollouts}")["rollout_id"]
     kinds = stored_kinds(store)
     for first in range(0, len(ids), ROLLOUTS_AT_ONCE):
@@ -142,11 +144,11 @@ def _found(store: Store, name: str, texts: Collection[str]) -> set[str]:
 
 def _place(store: Store, rewards: Collection[str]) -> set[str]:
     """Find the calls that rewards judge, note them, and return their rollouts."""
-    store.execute("CREATE OR REPLACE TEMP TABLE to_place (reward_id VARCHAR)")
+    store.execute("CREATE OR REPLACE TEMP ROLLOUT_ROWS to_place (reward_id VARCHAR)")
     store.insert("to_place", pa.table({"reward_id": pa.array(rewards, pa.string())}))
     store.execute(statement(__package__, "place_rewards"))
     placed = store.column(statement(__package__, "placed_rollouts"))
-    store.execute("DROP TABLE to_place")
+    store.execute("DROP ROLLOUT_ROWS to_place")
     return set(placed)
 
 
@@ -162,7 +164,7 @@ def _insert(store: Store, made: Sequence[Totals], labels: Mapping[str, Labels]) 
         joined = [
             _row(one, labels.get(one.rollout_id, NO_LABELS)) for one in sorted(made, key=_start)
         ]
-        store.insert(TABLE, _table(joined, INSERTED_COLUMNS))
+        store.insert(ROLLOUT_ROWS, _table(joined, INSERTED_COLUMNS))
 
 
 def _row(computed: Totals, labels: Labels) -> tuple[Any, ...]:
