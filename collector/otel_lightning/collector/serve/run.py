@@ -9,16 +9,13 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from otel_lightning.collector.alarms import Alarms, alarms_file
 from otel_lightning.collector.last_run import Run
 from otel_lightning.collector.load.loader import Loader
-from otel_lightning.collector.maintain.backup import BACKUP, back_up
-from otel_lightning.collector.maintain.erase_served import FORGET, FORGOTTEN, Forgetting
 from otel_lightning.collector.process.allocator import share_memory
 from otel_lightning.collector.receive.accept import Receiver
 from otel_lightning.collector.receive.access import AccessGuard
@@ -26,18 +23,16 @@ from otel_lightning.collector.receive.http.sql import SqlRoute
 from otel_lightning.collector.receive.tls import Tls
 from otel_lightning.collector.serve.gauges import gauges
 from otel_lightning.collector.serve.page import open_page
+from otel_lightning.collector.serve.parts import Parts, start_parts
 from otel_lightning.collector.serve.servers import BoundSockets, Servers
 from otel_lightning.collector.serve.settings import Settings
 from otel_lightning.collector.serve.stop_signals import StopSignals
 from otel_lightning.collector.serve.watches.certificates import CertificateWatch
 from otel_lightning.collector.serve.watches.descriptors import (
-    IdleConnections,
     connections_within,
     raise_limit,
 )
-from otel_lightning.collector.serve.watches.heartbeat import Heartbeat
 from otel_lightning.collector.serve.watches.supervision import Supervisor
-from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import (
     Server,
@@ -72,59 +67,42 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
     """
     # First of all: a signal that comes during the start ends in an orderly stop, too.
     stopping = StopSignals()
-    most = connections_within(raise_limit())
+    most_connections = connections_within(raise_limit())
     with ExitStack() as sockets:
-        for_grpc = sockets.enter_context(settings.grpc.bind()) if settings.grpc else None
-        for_http = sockets.enter_context(settings.http.bind())
-        grpc_at = settings.grpc.of(for_grpc) if settings.grpc and for_grpc else None
-        settings = replace(settings, grpc=grpc_at, http=settings.http.of(for_http))
+        grpc_socket = sockets.enter_context(settings.grpc.bind()) if settings.grpc else None
+        http_socket = sockets.enter_context(settings.http.bind())
+        # With port 0, the system has chosen the port.
+        grpc = settings.grpc.of(grpc_socket) if settings.grpc and grpc_socket else None
+        settings = replace(settings, grpc=grpc, http=settings.http.of(http_socket))
+        bound = BoundSockets(grpc_socket, http_socket, most_connections)
         try:
-            _serve(settings, BoundSockets(for_grpc, for_http, most), stopping, say)
+            _serve(settings, bound, stopping, say)
         except BaseException as error:
             stopping.note_end(error)
             raise
         stopping.note_end()
 
 
-@dataclass(frozen=True)
-class Running:
-    """The parts of the process; all of them run, except for the servers."""
-
-    settings: Settings
-    store: Store
-    server: Server
-    """The content of the server file, by which commands find the process."""
-    spool: Spool
-    loader: Loader
-    alarms: Alarms
-    heartbeat: Heartbeat
-    idle_connections: IdleConnections
-    certificates: CertificateWatch | None
-    supervisor: Supervisor
-
-
 def _serve(
     settings: Settings, bound: BoundSockets, stopping: StopSignals, say: Callable[[str], None]
 ) -> None:
+    """Start the parts of the process, receive until it has to stop, and stop the parts."""
     filters = kept_filters.take(settings.store)
     store = _open(settings)
     stopping.run = run = Run(settings.store)
     erase_spilled(settings.store)
     _prepare_memory()
-    running = _start(settings, store, run, bound.connections, filters)
+    parts = start_parts(settings, store, run, bound.connections, filters)
     try:
-        for thread in (running.supervisor, running.heartbeat, running.certificates):
-            if thread:
-                thread.start()
-        asyncio.run(_receive(running, bound, stopping, say))
+        parts.start_watches()
+        asyncio.run(_receive(parts, bound, stopping, say))
     finally:
-        for watching in (running.supervisor, running.heartbeat, running.idle_connections):
-            watching.stop()
+        parts.stop_watches()
         _withdraw(settings.store)  # first, so that no command connects to a server that ends
-        _drain(running.spool, running.loader, stopping, say)
+        _drain(parts.spool, parts.loader, stopping, say)
         store.close()
-        running.alarms.end()
-        kept_filters.keep(settings.store, running.loader.seen_ids.filters)
+        parts.alarms.end()
+        kept_filters.keep(settings.store, parts.loader.seen_ids.filters)
 
 
 def _open(settings: Settings) -> Store:
@@ -150,111 +128,30 @@ def _prepare_memory() -> None:
     gc.freeze()  # imported modules are never garbage: the collector need not scan them
 
 
-def _start(
-    settings: Settings, store: Store, run: Run, most_connections: int, filters: kept_filters.Filters
-) -> Running:
-    """Create the parts of the process, and start the loader.
-
-    Args:
-        settings: Addresses, limits and the settings of the loader.
-        store: The store, open for writing.
-        run: The notes on how the runs before ended, and this one.
-        most_connections: Highest number of open connections.
-        filters: The filters of stored ids that the run before has kept.
-    """
-    server = _server(store, settings)
-    spool = Spool(spool_folder(settings.store))
-    try:
-        alarms = Alarms(alarms_file(settings.store), settings.refuse_after)
-        loader = Loader(store.cursor(), spool, settings.loader, alarms)
-        loader.seen_ids.restore(filters)
-        _tell_of_run_before(run, spool)
-        _register_functions(store, loader, settings.store)
-        idle_connections = IdleConnections(_ports(settings, server), most_connections)
-        certificates = CertificateWatch(settings.tls, alarms) if settings.tls else None
-        heartbeat = Heartbeat(run)
-        watches = [idle_connections, store.client_watch, certificates, heartbeat]
-        supervisor = Supervisor(loader, spool, filter(None, watches), alarms, run)
-        idle_connections.start()
-        loader.start()  # the last one: from now on it has to be stopped
-    except BaseException:
-        spool.close()  # its thread would keep the process alive
-        raise
-    return Running(
-        settings=settings,
-        store=store,
-        server=server,
-        spool=spool,
-        loader=loader,
-        alarms=alarms,
-        heartbeat=heartbeat,
-        idle_connections=idle_connections,
-        certificates=certificates,
-        supervisor=supervisor,
-    )
-
-
-def _server(store: Store, settings: Settings) -> Server:
-    cert = str(settings.tls.cert.resolve()) if settings.tls else None
-    server = store.serve(str(settings.http), settings.memory_bytes, settings.readers)
-    return replace(server, tls_cert=cert)
-
-
-def _ports(settings: Settings, server: Server) -> set[int]:
-    return {int(server.sql.rpartition(":")[2]), *(one.port for one in settings.addresses)}
-
-
-def _tell_of_run_before(run: Run, spool: Spool) -> None:
-    if run.former:
-        logger.warning(
-            "The last %s. What it acknowledged is kept: %d bytes of the spool are read again.",
-            run.former.told,
-            spool.backlog(),
-        )
-
-
-def _register_functions(store: Store, loader: Loader, path: Path) -> None:
-    """Let commands back up the store and erase traces in this process, by SQL."""
-    store.register_function(BACKUP, partial(_back_up, loader, path))
-    forgetting = Forgetting(loader, store.served_file())
-    store.register_function(FORGET, forgetting.begin)
-    store.register_function(FORGOTTEN, forgetting.end)
-
-
-def _back_up(loader: Loader, path: Path, target: str) -> str:
-    """Back up in the loader's thread, between two batches, so that no checkpoint interferes."""
-
-    def work(store: Store) -> str:
-        back_up(store, path, Path(target))
-        return target
-
-    return loader.run_between_batches(work)
-
-
 async def _receive(
-    running: Running, bound: BoundSockets, stopping: StopSignals, say: Callable[[str], None]
+    parts: Parts, bound: BoundSockets, stopping: StopSignals, say: Callable[[str], None]
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     # A signal handler runs in the main thread, where the event loop may be asleep: this call wakes
     # it.
     stopping.then = partial(loop.call_soon_threadsafe, stopped.set)
-    settings, store, server = running.settings, running.store, running.server
-    receiver = _receiver(running)
+    settings, store, server = parts.settings, parts.store, parts.server
+    receiver = _receiver(parts)
     page = open_page(receiver, settings, store, server) if settings.has_page else None
     sql = _sql_route(receiver, store, server)
     servers = Servers(receiver, settings, bound, [page, sql] if page else [sql])
     if settings.tls:
-        reload = partial(_reload, settings.tls, servers, running.certificates)
+        reload = partial(_reload, settings.tls, servers, parts.certificates)
         loop.add_signal_handler(signal.SIGHUP, reload)
-    running.supervisor.watch(servers.start())
+    parts.supervisor.watch(servers.start())
     try:
         await servers.until_open()
         with servers.reporting_wrong_protocols():
-            _announce(running, say)
+            _announce(parts, say)
             # The signal may have come before `then` was set.
             if stopping.deadline is None:
-                await _until_stopped(stopped, servers, running.supervisor)
+                await _until_stopped(stopped, servers, parts.supervisor)
     except ConnectionError:
         stopping.exit_code = FAILED
         raise
@@ -272,33 +169,34 @@ async def _until_stopped(stopped: asyncio.Event, servers: Servers, supervisor: S
         ConnectionError: If a server or a thread ends earlier. The rest of the process would refuse
             half of the senders, or acknowledge requests that are never stored.
     """
-    asked = asyncio.create_task(stopped.wait())
-    died = asyncio.create_task(supervisor.until_one_dies())
-    await asyncio.wait({asked, servers.over_http, died}, return_when=asyncio.FIRST_COMPLETED)
+    stop_request = asyncio.create_task(stopped.wait())
+    dead_thread = asyncio.create_task(supervisor.until_one_dies())
+    tasks = {stop_request, servers.over_http, dead_thread}
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     # This has no effect if the task is done, which is asked below.
-    died.cancel()
+    dead_thread.cancel()
     if stopped.is_set():
         return
-    if died.done() and not died.cancelled():
+    if dead_thread.done() and not dead_thread.cancelled():
         raise ConnectionError(
-            f"the {died.result()} ended by itself; the log says why. What was acknowledged "
+            f"the {dead_thread.result()} ended by itself; the log says why. What was acknowledged "
             f"is kept; start lightning-ingest again."
         )
     raise servers.http_ended()
 
 
-def _receiver(running: Running) -> Receiver:
-    settings, server, loader = running.settings, running.server, running.loader
-    listening = [one.host for one in settings.addresses]
+def _receiver(parts: Parts) -> Receiver:
+    settings, server, loader = parts.settings, parts.server, parts.loader
+    hosts = [address.host for address in settings.addresses]
     # `lightning-ingest load` sends with a second token, from a file that only the store's owner
     # can read.
     tokens = (settings.token, server.token) if settings.token else ()
     return Receiver(
-        running.spool,
-        AccessGuard.of(tokens, listening, settings.allowed_hosts),
-        partial(gauges, running.spool, loader, running.supervisor),
+        parts.spool,
+        AccessGuard.of(tokens, hosts, settings.allowed_hosts),
+        partial(gauges, parts.spool, loader, parts.supervisor),
         settings.max_body,
-        alarms=running.alarms,
+        alarms=parts.alarms,
         grpc_address=str(settings.grpc) if settings.grpc else None,
         ids_to_read=lambda: loader.ids_to_read,
     )
@@ -308,9 +206,9 @@ def _sql_route(receiver: Receiver, store: Store, server: Server) -> SqlRoute:
     reads = store.page_reads()
 
     def ask(select: str, cancellation: Cancellation) -> list[dict[str, Any]]:
-        found = reads.ask(select, {}, SELECT_SECONDS, cancellation)
+        table = reads.ask(select, {}, SELECT_SECONDS, cancellation)
         # As text: Python's datetime has no nanoseconds.
-        rows: list[dict[str, Any]] = all_times_as_text(found).to_pylist()
+        rows: list[dict[str, Any]] = all_times_as_text(table).to_pylist()
         return rows
 
     return SqlRoute(receiver, server.token, ask)
@@ -327,17 +225,15 @@ def _reload(tls: Tls, servers: Servers, certificates: CertificateWatch | None) -
         certificates.note_loaded()
 
 
-def _announce(running: Running, say: Callable[[str], None]) -> None:
+def _announce(parts: Parts, say: Callable[[str], None]) -> None:
     """Let commands find the process, and tell the user its addresses."""
-    settings, server = running.settings, running.server
+    settings, server = parts.settings, parts.server
     grpc = str(settings.grpc) if settings.grpc else None
     # Only now, when it answers: with this file, commands find the server.
-    running.heartbeat.announce(settings.store, replace(server, grpc=grpc))
+    parts.heartbeat.announce(settings.store, replace(server, grpc=grpc))
     scheme = "https" if settings.tls else "http"
-    over_grpc = f"gRPC at {settings.grpc} and over " if settings.grpc else ""
-    say(
-        f"Ready: OTLP over {over_grpc}HTTP at {scheme}://{server.http}, stored in {settings.store}."
-    )
+    grpc_and = f"gRPC at {settings.grpc} and over " if settings.grpc else ""
+    say(f"Ready: OTLP over {grpc_and}HTTP at {scheme}://{server.http}, stored in {settings.store}.")
     if settings.grpc:
         say(
             f"Exporters with OTEL_EXPORTER_OTLP_PROTOCOL=grpc send to port {settings.grpc.port}, "
@@ -361,15 +257,15 @@ def _drain(spool: Spool, loader: Loader, stopping: StopSignals, say: Callable[[s
     """Store the requests on the spool until the deadline; the rest waits for the next start."""
     spool.close()
     # In a thread, because `loader.stop` has no deadline of its own.
-    rest = threading.Thread(target=loader.stop, name="drain", daemon=True)
-    rest.start()
-    rest.join(stopping.seconds_left())
-    left = spool.backlog()
+    draining = threading.Thread(target=loader.stop, name="drain", daemon=True)
+    draining.start()
+    draining.join(stopping.seconds_left())
+    backlog = spool.backlog()
     say(
-        f"Stopped; {left:,} bytes that were acknowledged wait on the spool for the next start."
-        if left
+        f"Stopped; {backlog:,} bytes that were acknowledged wait on the spool for the next start."
+        if backlog
         else "Stopped; everything that was acknowledged is stored."
     )
-    if rest.is_alive():
+    if draining.is_alive():
         stopping.note_end(sys.exception())
         os._exit(stopping.exit_code)  # the loader's transaction is rolled back, as after a crash
