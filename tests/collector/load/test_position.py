@@ -11,7 +11,7 @@ from support.running import LIMIT_S
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.position import oldest_waiting, wait_until_stored, waiting
 from otel_lightning.collector.load.resume import move_to
-from otel_lightning.collector.spool import spool as spool_module
+from otel_lightning.collector.spool import segments
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.format import Position
 from otel_lightning.collector.spool.spool import Spool
@@ -21,7 +21,7 @@ from otel_lightning.collector.store import StoreError, open_store
 def test_requests_of_the_next_segment_wait_when_the_one_before_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool_module, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1)
     path, before = tmp_path / "t.duckdb", time.time_ns()
     with open_store(path) as store, closing(Spool(spool_folder(path))) as spool:
         for body in (b"first", b"second"):

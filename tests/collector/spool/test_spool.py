@@ -18,6 +18,7 @@ from support.examples import examples
 from support.running import eventually
 
 from otel_lightning.collector.alarms import RECEIVING
+from otel_lightning.collector.spool import segments
 from otel_lightning.collector.spool import spool as spool_module
 from otel_lightning.collector.spool.folder import SET_ASIDE
 from otel_lightning.collector.spool.format import (
@@ -185,7 +186,7 @@ def test_what_somebody_truncates_while_it_is_read_is_damage(kept: int, tmp_path:
 def test_a_full_segment_that_is_truncated_is_damaged_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool_module, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1)
     with opened(tmp_path) as spool:
         append(spool, b"a")
         append(spool, b"b")
@@ -231,7 +232,7 @@ def test_a_disk_is_asked_to_keep_the_data_as_its_system_wants(
 
 
 def test_loaded_segments_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool_module, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1)
     with opened(tmp_path) as spool:
         for body in (b"a", b"b", b"c"):
             append(spool, body)
@@ -350,7 +351,7 @@ def free_descriptors(count: int) -> Iterator[None]:
 def test_a_segment_that_could_not_begin_begins_later(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool_module, "SEGMENT_BYTES", 1)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1)
     with opened(tmp_path) as spool:
         append(spool, b"first")
         with free_descriptors(count), pytest.raises(SpoolError, match="Too many open files"):
@@ -427,7 +428,7 @@ def test_nothing_is_put_back_before_it_is(
     with opened(tmp_path) as spool:
         append(spool, b"kept")
         next(tmp_path.glob("*.spool")).unlink()
-        monkeypatch.setattr(spool_module, "copied", lambda *_: os.open(tmp_path / "no" / "no", 0))
+        monkeypatch.setattr(segments, "copied", lambda *_: os.open(tmp_path / "no" / "no", 0))
         with pytest.raises(SpoolError):
             append(spool, b"refused")
         assert "put back" not in caplog.text
