@@ -263,18 +263,18 @@ class _StatedIds:
     """Reads the ids that spans state. The ids that a resource states are read once per resource."""
 
     def __init__(self, parsed: ParsedRows) -> None:
-        self._found = parsed
+        self._parsed = parsed
         self._of_resource: dict[int, tuple[Attributes, str | None, str | None]] = {}
 
     def add(self, span: Span, place: Place, plan: _Plan) -> None:
         """Note the ids that a span states."""
-        parsed, attributes, resource = self._found, span.attributes, span.resource
-        kept = self._of_resource.get(id(resource))
+        parsed, attributes, resource = self._parsed, span.attributes, span.resource
+        ids_of_resource = self._of_resource.get(id(resource))
         # The resource is kept as well: while it lives, no other object has its `id()`.
-        if kept is None:
+        if ids_of_resource is None:
             rollout, task = rollouts.explicit_id({}, resource), resource.get(names.TASK_ID) or None
-            kept = self._of_resource[id(resource)] = resource, rollout, task
-        _, rollout_id, task_id = kept
+            ids_of_resource = self._of_resource[id(resource)] = resource, rollout, task
+        _, rollout_id, task_id = ids_of_resource
         if plan.states_rollout:
             rollout_id = attributes[names.ROLLOUT_ID] or rollout_id
         if rollout_id:

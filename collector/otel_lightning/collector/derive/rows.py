@@ -176,8 +176,8 @@ class LlmCall:
 
         Calls without it are not learned from.
         """
-        said = self.packed[1] if self.packed else self.output_messages
-        return bool((said and not self.from_executions) or self.completion_token_ids)
+        answer = self.packed[1] if self.packed else self.output_messages
+        return bool((answer and not self.from_executions) or self.completion_token_ids)
 
 
 @dataclass(slots=True)

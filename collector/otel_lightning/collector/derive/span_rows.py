@@ -134,14 +134,14 @@ def agent_run(span: Span, kind: str, name: str | None) -> AgentRun:
     )
 
 
-def retrieval(span: Span, kind: str, query: Any, found: Any) -> Retrieval:
+def retrieval(span: Span, kind: str, query: Any, retrieved: Any) -> Retrieval:
     """Return the search or reranking of documents that a span records.
 
     Args:
         span: The span of a retriever or reranker.
         kind: `retriever` or `reranker`.
         query: The search query: text, or an object that holds the text.
-        found: The documents, in any framework's form.
+        retrieved: The documents, in any framework's form.
     """
     if isinstance(query, dict):
         texts = (query.get(key) for key in ("query", "input", "question", "text"))
@@ -156,18 +156,18 @@ def retrieval(span: Span, kind: str, query: Any, found: Any) -> Retrieval:
         start_ns=span.start_ns,
         end_ns=span.end_ns,
         query=text,
-        documents=documents(found),
+        documents=documents(retrieved),
         error_type=error(span)[0],
     )
 
 
-def tool_call(span: Span, name: str | None, **said: Any) -> ToolCall:
+def tool_call(span: Span, name: str | None, **fields: Any) -> ToolCall:
     """Return the execution of a tool that a span records.
 
     Args:
         span: The span of the execution.
         name: The tool's name, if known.
-        said: Further fields of `ToolCall` that the dialect knows.
+        fields: Further fields of `ToolCall` that the dialect knows.
     """
     return ToolCall(
         name=name,
@@ -176,7 +176,7 @@ def tool_call(span: Span, name: str | None, **said: Any) -> ToolCall:
         error_type=error(span)[0],
         start_ns=span.start_ns,
         end_ns=span.end_ns,
-        **said,
+        **fields,
     )
 
 

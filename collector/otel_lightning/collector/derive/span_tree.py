@@ -49,17 +49,17 @@ def inherited(
     Example:
         A span `b` below `a`, which has the value 1, inherits it: `{a: 1, b: 1}`.
     """
-    found: dict[Place, Value] = {}
+    values: dict[Place, Value] = {}
     if not own:
-        return found
+        return values
     # Spans that were visited and have nothing to inherit. They end a walk, also one in a cycle.
     without: set[Place] = set()
     for start in nodes if wanted is None else wanted:
         path: list[Place] = []
         place = start
-        while place not in found and place not in without:
+        while place not in values and place not in without:
             if place in own:
-                found[place] = own[place]
+                values[place] = own[place]
                 break
             node = nodes.get(place)
             if node is None:
@@ -69,10 +69,10 @@ def inherited(
             without.add(place)
             path.append(place)
             place = node.parent
-        if path and place in found:
-            found.update(dict.fromkeys(path, found[place]))
+        if path and place in values:
+            values.update(dict.fromkeys(path, values[place]))
             without.difference_update(path)
-    return found
+    return values
 
 
 def nearest_above(nodes: Nodes, members: Mapping[Place, object]) -> dict[Place, Place]:
@@ -88,30 +88,30 @@ def nearest_above(nodes: Nodes, members: Mapping[Place, object]) -> dict[Place, 
 
 def _above(nodes: Nodes, members: Iterable[Place]) -> set[Place]:
     """Return all ancestors of the members."""
-    found: set[Place] = set()
+    ancestors: set[Place] = set()
     for start in {nodes[place].parent for place in members}:
         place = start
-        while place not in found and (node := nodes.get(place)) is not None:
-            found.add(place)
+        while place not in ancestors and (node := nodes.get(place)) is not None:
+            ancestors.add(place)
             place = node.parent
-    return found
+    return ancestors
 
 
 def outermost(nodes: Nodes, members: Collection[Place]) -> dict[Place, Place]:
     """Return for each span the topmost member among the span itself and its ancestors."""
-    found: dict[Place, Place | None] = {}
+    tops: dict[Place, Place | None] = {}
     for start in nodes:
         path: list[Place] = []
         place = start
-        while place in nodes and place not in found:
-            found[place] = None  # a cycle of parents ends here
+        while place in nodes and place not in tops:
+            tops[place] = None  # a cycle of parents ends here
             path.append(place)
             place = nodes[place].parent
-        top = found.get(place)
+        top = tops.get(place)
         for place in reversed(path):
             top = top or (place if place in members else None)
-            found[place] = top
-    return {place: top for place, top in found.items() if top is not None}
+            tops[place] = top
+    return {place: top for place, top in tops.items() if top is not None}
 
 
 def depths(above: Mapping[Place, Place], members: Mapping[Place, object]) -> dict[Place, int]:
@@ -121,16 +121,16 @@ def depths(above: Mapping[Place, Place], members: Mapping[Place, object]) -> dic
         above: The nearest member above each member, from `nearest_above`.
         members: The members.
     """
-    found: dict[Place, int] = {}
+    known: dict[Place, int] = {}
     for start in members:
         path: list[Place] = []
         place: Place | None = start
-        while place is not None and place not in found:
-            found[place] = 0  # a cycle of parents ends here, and counts as the top
+        while place is not None and place not in known:
+            known[place] = 0  # a cycle of parents ends here, and counts as the top
             path.append(place)
             place = above.get(place)
-        depth = -1 if place is None else found[place]
+        depth = -1 if place is None else known[place]
         for place in reversed(path):
             depth += 1
-            found[place] = depth
-    return found
+            known[place] = depth
+    return known

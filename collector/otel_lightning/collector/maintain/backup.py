@@ -150,8 +150,8 @@ def _copy_spool(store: Store, source: Path, target: Path) -> None:
     for segment in segments_of(source):
         if segment >= position.segment:
             shutil.copy2(segment_path(source, segment), segment_path(target, segment))
-    for kept in (one for one in source.iterdir() if one.is_dir()):  # bodies that no decoder read
-        shutil.copytree(kept, target / kept.name)
+    for folder in (one for one in source.iterdir() if one.is_dir()):  # bodies that no decoder read
+        shutil.copytree(folder, target / folder.name)
 
 
 def _copy_sqlite(source: Path, target: Path) -> None:

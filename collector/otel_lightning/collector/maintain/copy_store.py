@@ -199,16 +199,16 @@ def _copy_spool(store: Store, old: Path, new: Path) -> str:
     with open_file(old, read_only=True) as opened:
         position = spool_position(opened)
     count, damaged = store_waiting(store, spool_folder(old), position, dead_letters(new))
-    found = number_of(
+    summary = number_of(
         count - damaged,
         "request that was not stored yet",
         "requests that were not stored yet",
     )
     # The table `rejected` names the files.
     if not damaged:
-        return found
+        return summary
     parts = number_of(damaged, "damaged part that is set aside", "damaged parts that are set aside")
-    return f"{found}, {parts}"
+    return f"{summary}, {parts}"
 
 
 def store_waiting(store: Store, folder: Path, position: Position, aside: Path) -> tuple[int, int]:
@@ -249,8 +249,8 @@ def waiting_requests(folder: Path, position: Position, aside: Path) -> Iterator[
     for segment in segments:
         start = Position(segment, position.offset if segment == position.segment else 0)
         # An earlier segment was written to its end; in the last one a crash may have torn a record.
-        found = read_segment(folder, start, may_be_torn=segment == segments[-1])
-        first = next(found, None)
+        parts = read_segment(folder, start, may_be_torn=segment == segments[-1])
+        first = next(parts, None)
         # A segment in the earlier format has no record that is valid in the present one, because
         # the checksum covers other bytes.
         if not isinstance(first, Record) and (
@@ -258,7 +258,7 @@ def waiting_requests(folder: Path, position: Position, aside: Path) -> Iterator[
         ):
             yield from early
             continue
-        for one in chain([first] if first else [], found):
+        for one in chain([first] if first else [], parts):
             if isinstance(one, Damage):
                 yield Request("traces", time.time_ns(), b"", set_aside(folder, one, aside))
             else:

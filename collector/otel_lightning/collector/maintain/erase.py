@@ -250,5 +250,5 @@ def _make(store: Store, source: str, kind: str) -> None:
 def _judge_caches(store: Store, path: Path) -> set[Path]:
     """Find the files with judges' answers, which quote traces: the default file and `--cache`."""
     rows = store.query(statement(__package__, "judge_caches"))
-    found = {judge_cache(path), *map(Path, rows["cache"].to_pylist())}
-    return {file for file in found if file.exists()}
+    caches = {judge_cache(path), *map(Path, rows["cache"].to_pylist())}
+    return {file for file in caches if file.exists()}

@@ -121,21 +121,21 @@ class Forgetting:
         """Erase in the thread of this loader."""
         self._loader, self._file = loader, file
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="forget")
-        self._begun: dict[str, Future[Erased]] = {}
+        self._erasures: dict[str, Future[Erased]] = {}
 
     def begin(self, selection_json: str) -> str:
         """Begin to erase a `Selection`, given as JSON, and return a name for it."""
         selection, ticket = Selection(**json.loads(selection_json)), secrets.token_hex(8)
-        self._begun[ticket] = self._threads.submit(self._erase, selection)
+        self._erasures[ticket] = self._threads.submit(self._erase, selection)
         return ticket
 
     def end(self, ticket: str) -> str:
         """Wait a moment, and return as JSON what was erased, or the error, or nothing yet."""
-        begun = self._begun.get(ticket)
-        if begun is None:
+        erasure = self._erasures.get(ticket)
+        if erasure is None:
             return json.dumps({"error": "lightning-ingest was started anew. Run it again."})
         try:
-            return json.dumps({"erased": asdict(begun.result(WAIT_SECONDS))})
+            return json.dumps({"erased": asdict(erasure.result(WAIT_SECONDS))})
         except TimeoutError:
             return "{}"
         except Exception as error:  # noqa: BLE001  the client is told

@@ -128,11 +128,11 @@ def _anchor_state(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
 
 
 def _compared(
-    config: Mapping[str, Any], said: tuple[str, str], mean: float, others: float, deviation: float
+    config: Mapping[str, Any], texts: tuple[str, str], mean: float, others: float, deviation: float
 ) -> list[Term]:
     """Return the baseline of a group, and its scale."""
     leave_out = config["baseline"] == "leave_one_out"
-    terms = [Term(MINUS, said[leave_out], others if leave_out else mean)]
+    terms = [Term(MINUS, texts[leave_out], others if leave_out else mean)]
     if config["scale"] == "std":
         terms.append(Term(OVER, "standard deviation of their returns", deviation + EPSILON))
     return terms
@@ -140,9 +140,9 @@ def _compared(
 
 def _return_to_go(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
     later = row["return_to_go"] - row["reward"]
-    said = f"{_gamma(config)} \N{MULTIPLICATION SIGN} return from the next call on"
+    text = f"{_gamma(config)} \N{MULTIPLICATION SIGN} return from the next call on"
     terms = [Term(PLUS, "reward of this call", row["reward"])]
-    return Part("return_to_go", [*terms, *[Term(PLUS, said, later)] * _goes_on(row)])
+    return Part("return_to_go", [*terms, *[Term(PLUS, text, later)] * _goes_on(row)])
 
 
 def _intermediate(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
@@ -151,10 +151,10 @@ def _intermediate(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
 
 def _tool_outcome(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
     worked = number_of(row["worked"], "tool")
-    said = f"{decimal(config['tool_reward'])} \N{MULTIPLICATION SIGN} ({worked} worked"
-    said = f"{said} {MINUS} {row['failed']} failed)"
+    text = f"{decimal(config['tool_reward'])} \N{MULTIPLICATION SIGN} ({worked} worked"
+    text = f"{text} {MINUS} {row['failed']} failed)"
     earned = config["tool_reward"] * (row["worked"] - row["failed"])
-    return Part("tool_outcome", _own_and_outcome(config, row, [Term(PLUS, said, earned)]))
+    return Part("tool_outcome", _own_and_outcome(config, row, [Term(PLUS, text, earned)]))
 
 
 def _own_and_outcome(
@@ -186,14 +186,14 @@ def _gae(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
     # would still have earned.
     terms = [Term(PLUS, "reward of this call", row["reward"])]
     if _goes_on(row) or row["truncated"]:
-        said = f"{_gamma(config)} \N{MULTIPLICATION SIGN} value after this call ({source})"
-        terms.append(Term(PLUS, said, config["gamma"] * later))
+        text = f"{_gamma(config)} \N{MULTIPLICATION SIGN} value after this call ({source})"
+        terms.append(Term(PLUS, text, config["gamma"] * later))
     terms.append(Term(MINUS, f"value before this call ({source})", here))
     if _goes_on(row):
-        said = f"{_gamma(config)} \N{MULTIPLICATION SIGN} lambda {decimal(config['lam'])} "
-        said += "\N{MULTIPLICATION SIGN} advantage of the next call"
+        text = f"{_gamma(config)} \N{MULTIPLICATION SIGN} lambda {decimal(config['lam'])} "
+        text += "\N{MULTIPLICATION SIGN} advantage of the next call"
         following = config["gamma"] * config["lam"] * row["next_advantage"]
-        terms.append(Term(PLUS, said, following))
+        terms.append(Term(PLUS, text, following))
     return Part("gae", terms)
 
 

@@ -120,20 +120,20 @@ class Page:
             protocol.response_bytes(int(answer.status), headers, body)
 
     async def _answer(self, scope: Any, protocol: Any) -> Answer | None:
-        asked = asked_by(scope)
-        self._receiver.guard.check_names(asked.host, asked.origin)
+        browser = asked_by(scope)
+        self._receiver.guard.check_names(browser.host, browser.origin)
         path = scope.path.rstrip("/") or "/"
         name = path.removeprefix(ROOT + "/")
         if path == "/":
             return _redirect(ROOT)
         # Style, script and icon are also for the locked page, so they need no session.
-        if name in STATIC and asked.method in READING:
+        if name in STATIC and browser.method in READING:
             return _static(name)
         # Before `check_site`, which would refuse it: a link in a ticket, for example, should still
         # lead here.
-        if _is_link_from_elsewhere(scope, asked):
+        if _is_link_from_elsewhere(scope, browser):
             return self._browser_access.from_elsewhere(path, scope.query_string)
-        self._receiver.guard.check_site(asked, tls=self._access.tls)
+        self._receiver.guard.check_site(browser, tls=self._access.tls)
         if name in ("code", "enter"):
             return await self._let_in(name, scope, protocol)
         if not (
@@ -189,8 +189,8 @@ class Page:
         return answer
 
     async def _latest(self) -> dict[str, Any]:
-        found = await self._in_thread(lambda: self._pages.ask("live", {}))
-        return dict(found.to_pylist()[0])
+        counts = await self._in_thread(lambda: self._pages.ask("live", {}))
+        return dict(counts.to_pylist()[0])
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         """Run blocking work in the threads of the page, not in those that receiving uses."""
@@ -202,11 +202,11 @@ class Page:
             self._waiting.release()
 
 
-def _is_link_from_elsewhere(scope: Any, asked: BrowserRequest) -> bool:
+def _is_link_from_elsewhere(scope: Any, browser: BrowserRequest) -> bool:
     """Return whether another site's page opens this one, by a link or a redirect."""
     is_navigation = scope.headers.get("sec-fetch-mode") == "navigate"
     is_top = scope.headers.get("sec-fetch-dest") == "document"
-    foreign = asked.site in ("cross-site", "same-site")
+    foreign = browser.site in ("cross-site", "same-site")
     return foreign and scope.method == "GET" and is_navigation and is_top
 
 

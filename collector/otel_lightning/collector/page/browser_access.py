@@ -54,15 +54,15 @@ class BrowserAccess:
 
     def enter_by_code(self, query: str) -> Answer:
         """Exchange a code for a session, and lead on to the page."""
-        asked = parse_qs(query)
-        if not self._sessions.take(asked.get("code", [""])[0]):
-            return _shown(
+        parameters = parse_qs(query)
+        if not self._sessions.take(parameters.get("code", [""])[0]):
+            return _html_answer(
                 HTTPStatus.UNAUTHORIZED,
                 "This link is no longer valid",
                 f"It is valid once, for a minute. {HOW}",
                 "<pre>lightning-ingest open</pre>",
             )
-        return self._let_in(asked.get("to", [ROOT])[0])
+        return self._let_in(parameters.get("to", [ROOT])[0])
 
     def enter_by_token(self, token: str) -> Answer:
         """Exchange the token for a session, over TLS only.
@@ -88,7 +88,7 @@ class BrowserAccess:
         """Show how to get in."""
         target = quote(path) + (f"?{query}" if query else "")
         command = "lightning-ingest open" + ("" if path == ROOT else f" {shlex.quote(target)}")
-        return _shown(
+        return _html_answer(
             HTTPStatus.UNAUTHORIZED,
             "This page is locked",
             f"It shows the prompts and answers of your agents. {HOW}",
@@ -98,7 +98,7 @@ class BrowserAccess:
     def from_elsewhere(self, path: str, query: str) -> Answer:
         """Ask before another site's link is followed: it may hold a query that somebody wrote."""
         target = quote(path) + (f"?{query}" if query else "")
-        return _shown(
+        return _html_answer(
             HTTPStatus.OK,
             "A link from another site",
             "Another site's page opens this address. Nothing was read or run yet.",
@@ -119,7 +119,7 @@ def _is_plain(target: str) -> bool:
     return target.isascii() and target.isprintable() and "\\" not in target
 
 
-def _shown(status: HTTPStatus, title: str, text: str, more: str) -> Answer:
+def _html_answer(status: HTTPStatus, title: str, text: str, more: str) -> Answer:
     template = (resources.files(__package__) / "static" / "locked.html").read_text("utf-8")
     body = Template(template).substitute(title=escape(title), text=escape(text), more=more)
     return Answer(status, HTML, body.encode())

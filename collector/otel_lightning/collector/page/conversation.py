@@ -43,10 +43,10 @@ def _parts(messages: Any, most: int) -> Iterator[Part]:
             yield _part("?", "text", "", _text(message), most)
             continue
         role = _text(message.get("role") or "?")
-        found = message.get("parts")
-        if not isinstance(found, list):
-            found = [{"type": "text", "content": found if found is not None else message}]
-        for one in found:
+        parts = message.get("parts")
+        if not isinstance(parts, list):
+            parts = [{"type": "text", "content": parts if parts is not None else message}]
+        for one in parts:
             yield _one(role, one if isinstance(one, dict) else {"content": one}, most)
 
 

@@ -33,8 +33,8 @@ def page_link(store: Path, target: str | None, client: Client | None) -> str:
             f"No lightning-ingest serves '{store}'. Start `{start}`, or name another store with "
             f"--store."
         )
-    asked = {"code": _code(server, client)} | ({"to": _path(target)} if target else {})
-    return f"{'https' if server.tls_cert else 'http'}://{reachable(server)}/ui/enter?{urlencode(asked)}"
+    parameters = {"code": _code(server, client)} | ({"to": _path(target)} if target else {})
+    return f"{'https' if server.tls_cert else 'http'}://{reachable(server)}/ui/enter?{urlencode(parameters)}"
 
 
 def has_browser() -> bool:

@@ -93,8 +93,8 @@ class _Process(Child):
         question = {"path": request.path, "query": request.query, "facts": dict(request.facts)}
         answer = self._converse(json.dumps(question).encode(), PAGE_SECONDS, cancellation)
         head, _, body = answer.partition(b"\n")
-        told = json.loads(head)
-        return Answer(told["status"], told["type"], body, tuple(map(tuple, told["headers"])))
+        header = json.loads(head)
+        return Answer(header["status"], header["type"], body, tuple(map(tuple, header["headers"])))
 
     def _converse(
         self, content: bytes | memoryview, seconds: float, cancellation: Cancellation
@@ -129,8 +129,8 @@ class _Process(Child):
                     question["select"], question["rows"], TYPED_SECONDS, cancellation
                 )
             else:
-                asked = bound(question["statement"], question["parameters"])
-                rows = self._reads.ask(*asked, STATEMENT_SECONDS, cancellation)
+                values = bound(question["statement"], question["parameters"])
+                rows = self._reads.ask(*values, STATEMENT_SECONDS, cancellation)
         except StoreError as error:
             return FAILED, str(error).encode()
         return ROWS, packed(rows)

@@ -80,7 +80,7 @@ def respond(request: Request, source: Source) -> Answer:
         request: The path below `/ui`, the query, and facts of the receiving process.
         source: Runs the statements of the page.
     """
-    begun = time.perf_counter()
+    started = time.perf_counter()
     ask = ViewRequest(request.path, parse_query(request.query), request.facts, source)
     try:
         view, given = _find(request)
@@ -101,7 +101,7 @@ def respond(request: Request, source: Source) -> Answer:
         "title": shown.title,
         "ask": ask,
         "navigation": [p for p in NAVIGATION if request.facts["console"] or p[0] != CONSOLE],
-        "milliseconds": (time.perf_counter() - begun) * 1000,
+        "milliseconds": (time.perf_counter() - started) * 1000,
     }
     text = environment().get_template(shown.template).render(values)
     return Answer(shown.status, HTML, text.encode(errors="replace"))
@@ -132,6 +132,6 @@ def _find(request: Request) -> tuple[Callable[..., View | Answer], dict[str, Any
         # `/rollouts/<rollout>` becomes `/rollouts/(?P<rollout>[^/]+)`. A quoted slash inside a name
         # is `%2F` here, so it does not match as a separator.
         expression = re.sub(r"<(\w+)>", r"(?P<\1>[^/]+)", pattern)
-        if found := re.fullmatch(expression, path):
-            return view, {name: unquote(text) for name, text in found.groupdict().items()}
+        if match := re.fullmatch(expression, path):
+            return view, {name: unquote(text) for name, text in match.groupdict().items()}
     raise NotFoundError(f"There is no page '{path}'.")

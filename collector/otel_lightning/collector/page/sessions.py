@@ -80,20 +80,22 @@ class Sessions:
 
     def _secret(self, cookies: str | None) -> str:
         try:
-            found = SimpleCookie(cookies or "").get(self.cookie)
+            cookie = SimpleCookie(cookies or "").get(self.cookie)
         except CookieError:
             return ""
-        return found.value if found else ""
+        return cookie.value if cookie else ""
 
-    def _add(self, kept: dict[str, float], seconds: float, most: int) -> str:
+    def _add(self, valid_until: dict[str, float], seconds: float, most: int) -> str:
         secret = secrets.token_urlsafe(32)
         with self._lock:
             now = self._clock()
-            for digest in [d for d, end in kept.items() if end <= now]:
-                del kept[digest]
-            while len(kept) >= most:
-                del kept[min(kept, key=kept.__getitem__)]  # the one that ends first
-            kept[_digest(secret)] = now + seconds
+            for digest in [d for d, end in valid_until.items() if end <= now]:
+                del valid_until[digest]
+            while len(valid_until) >= most:
+                del valid_until[
+                    min(valid_until, key=valid_until.__getitem__)
+                ]  # the one that ends first
+            valid_until[_digest(secret)] = now + seconds
         return secret
 
 

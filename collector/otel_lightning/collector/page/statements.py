@@ -52,8 +52,8 @@ def _whole(name: str) -> str:
     if f"{name}.sql" not in {file.name for file in folder.iterdir()}:
         raise KeyError(name)
 
-    def part(found: re.Match[str]) -> str:
-        text = (folder / "parts" / f"{found[2]}.sql").read_text(encoding="utf-8")
-        return textwrap.indent(text, found[1])
+    def part(match: re.Match[str]) -> str:
+        text = (folder / "parts" / f"{match[2]}.sql").read_text(encoding="utf-8")
+        return textwrap.indent(text, match[1])
 
     return PART.sub(part, (folder / f"{name}.sql").read_text(encoding="utf-8"))

@@ -61,12 +61,12 @@ class ViewRequest:
         Raises:
             StoreError: If it fails or takes too long.
         """
-        begun = time.perf_counter()
-        found = self.source.ask(name, parameters)
-        took = (time.perf_counter() - begun) * 1000
+        started = time.perf_counter()
+        table = self.source.ask(name, parameters)
+        took = (time.perf_counter() - started) * 1000
         text = with_values(sql_text(name, parameters), parameters)
-        self.statements.append(Statement(name, text, took, len(found)))
-        return found
+        self.statements.append(Statement(name, text, took, len(table)))
+        return table
 
     def row(self, name: str, /, **parameters: Any) -> dict[str, Any]:
         """Return the first row of a statement; an empty one if it has none."""
@@ -79,11 +79,11 @@ class ViewRequest:
     def whole(self, name: str) -> int | None:
         """Return a parameter that is a whole number; None if it is not one."""
         try:
-            found = int(self.query.get(name, ""))
+            number = int(self.query.get(name, ""))
         except ValueError:
             return None
         # DuckDB's BIGINT has 64 bits; a larger number would make the statement fail.
-        return found if abs(found) < 1 << 63 else None
+        return number if abs(number) < 1 << 63 else None
 
     def real(self, name: str) -> float | None:
         """Return a parameter that is a number; None if it is not one."""

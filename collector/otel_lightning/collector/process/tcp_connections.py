@@ -61,8 +61,8 @@ def connections(descriptors: Iterable[int], ports: set[int]) -> Iterator[Connect
     It opens no descriptor.
     """
     for descriptor in descriptors:
-        if found := connection(descriptor, ports):
-            yield found
+        if one := connection(descriptor, ports):
+            yield one
 
 
 def connection(descriptor: int, ports: set[int]) -> Connection | None:

@@ -69,9 +69,9 @@ def check_select(query: str) -> None:
 def answer(store: Path, query: str, options: AnswerOptions) -> None:
     """Run one SELECT and write its answer."""
     with open_store(store, read_only=True) as opened:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         rows = opened.query(query)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         layout = PLAIN_FILE if options.output else options.layout
         write(rows, options.form, options.output, echo=_echo, layout=layout)
     if options.timing:

@@ -44,8 +44,8 @@ def _extensions() -> list[str]:
 
 def _extension_file(name: str) -> Path | None:
     """Find the file of an extension in its wheel, `duckdb-extension-…`; None if not installed."""
-    found = find_spec(f"duckdb_extension_{name}")
-    folders = found.submodule_search_locations if found else None
+    spec = find_spec(f"duckdb_extension_{name}")
+    folders = spec.submodule_search_locations if spec else None
     files = Path(folders[0]).rglob("*.duckdb_extension") if folders else iter(())
     return next(files, None)
 
@@ -58,7 +58,7 @@ def _views(store: Store, server: Server, path: Path) -> list[str]:
     """
     rows = store.query(statement(__package__, "shown_tables", answers=ANSWERS))
     tables = rows["table_name"].to_pylist()
-    shown = [name for name in tables if name not in INTERNAL]
+    names = [name for name in tables if name not in INTERNAL]
     uri = quote_literal(server.sql)
     return [
         attach_line(server.sql, server_file(path)),
@@ -66,6 +66,6 @@ def _views(store: Store, server: Server, path: Path) -> list[str]:
             f"ATTACH {uri} AS {quote_name(f'traces_{name}')} (TOKEN getvariable('reader')); "
             f"CREATE OR REPLACE VIEW {quote_name(name)} "
             f"AS FROM {quote_name(f'traces_{name}')}.{quote_name(name)};"
-            for name in shown
+            for name in names
         ),
     ]

@@ -100,8 +100,8 @@ class SqlCompleter(Completer):
     ) -> Iterable[Completion]:
         """Yield completions of the word before the cursor."""
         before = document.text_before_cursor
-        found = WORD.search(before)
-        word = found[0] if found else ""
+        match = WORD.search(before)
+        word = match[0] if match else ""
         start = word.rpartition(".")[2]
         for name in self._names(before, document.text, word):
             if name.lower().startswith(start.lower()):

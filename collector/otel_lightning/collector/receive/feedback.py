@@ -107,8 +107,8 @@ def judgement_record(item: Any, now_ns: int) -> LogRecord:
     unknown = item.keys() - READERS.keys()
     if unknown:
         raise ValueError(f"unknown field {shown(min(unknown))}. Known: {', '.join(READERS)}.")
-    said = {name: value for name, value in item.items() if value not in (None, "")}
-    given = {name: READERS[name](name, value) for name, value in said.items()}
+    fields = {name: value for name, value in item.items() if value not in (None, "")}
+    given = {name: READERS[name](name, value) for name, value in fields.items()}
     _check(given)
     record = LogRecord(
         event_name=names.EVALUATION_RESULT,

@@ -64,8 +64,8 @@ class RefusedError(Exception):
 
 def unavailable(reason: object) -> RefusedError:
     """Return the refusal after which every exporter retries."""
-    said = str(reason).removesuffix(".")
-    return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"not stored: {said}. Try again.")
+    text = str(reason).removesuffix(".")
+    return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"not stored: {text}. Try again.")
 
 
 def refusal_of(error: Exception) -> RefusedError:

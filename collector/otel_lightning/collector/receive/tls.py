@@ -51,14 +51,14 @@ class Tls:
 
         Of several authorities, it is the one that is valid longest.
         """
-        found = [_validity(f"the certificate '{self.cert}'", self._served())]
+        validities = [_validity(f"the certificate '{self.cert}'", self._served())]
         if self.client_ca:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_verify_locations(self.client_ca)
             of = f"the authority of clients '{self.client_ca}'"
             known = [_validity(of, one) for one in context.get_ca_certs()]
-            found += sorted(known, key=lambda one: one.end)[-1:]
-        return found
+            validities += sorted(known, key=lambda one: one.end)[-1:]
+        return validities
 
     def _served(self) -> dict[str, Any]:
         """Return the certificate as a client sees it: Python tells its dates only to a client."""

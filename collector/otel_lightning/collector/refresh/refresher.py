@@ -304,14 +304,14 @@ class Refresher:
         asked for comes to its end in any case, so that it goes first too.
         """
         frontier = set(flight.closed.frontier())
-        met = [one for one in self._flights if one is not flight and one.traces & frontier]
+        overlapping = [one for one in self._flights if one is not flight and one.traces & frontier]
         # `_flights` is in the order in which the batches began.
         began = self._flights.index(flight)
-        for other in met:
+        for other in overlapping:
             if other.is_read or self._flights.index(other) < began:
                 other.blocked |= flight.names
                 return True
-        for other in met:
+        for other in overlapping:
             flight.blocked |= other.names
             # This batch now reads these traces. The other one is released when its worker answers.
             other.traces.clear()

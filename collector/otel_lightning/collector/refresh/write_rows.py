@@ -58,8 +58,8 @@ def replace_changed_rows(store: Store, closed: ClosedSet, batch: Batch) -> "Writ
     late_spans.replace_changed(store, batch.changes)
     for table, some in batch.unchanged_rows(_columns_of_rollouts(columns)):
         new.add(table, some)
-    kept = {*batch.unchanged, *batch.changes}
-    replaced = [one for one in traces if one not in kept]
+    unchanged = {*batch.unchanged, *batch.changes}
+    replaced = [one for one in traces if one not in unchanged]
     return Writing(closed, replaced, batch.tables(columns), new, batch)
 
 

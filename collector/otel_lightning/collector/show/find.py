@@ -21,23 +21,23 @@ def find_rollout(store: Store, name: str) -> str:
     """
     _check_schema(store)
     if name == NEWEST:
-        found = _ask(store, "newest")
-        if not found:
+        rows = _ask(store, "newest")
+        if not rows:
             raise StoreError(
                 "The store has no rollout yet. Send traces to `lightning-ingest`, or load a file "
                 f"with: {next_command('lightning-ingest load FILE', store)}"
             )
-        return found[0]
+        return rows[0]
     # The most exact meaning first: a whole id is never ambiguous, even if another id begins with
     # it.
     for query in SEARCHED:
-        found = _ask(store, query, asked=name, most=MOST)
-        if len(found) > 1:
+        rows = _ask(store, query, asked=name, most=MOST)
+        if len(rows) > 1:
             raise StoreError(
-                f"'{name}' matches several rollouts. Write more of the id: {_listed(found)}."
+                f"'{name}' matches several rollouts. Write more of the id: {_listed(rows)}."
             )
-        if found:
-            return found[0]
+        if rows:
+            return rows[0]
     nearest = _ask(store, "nearest", asked=name, most=MOST)
     hint = f"The nearest ids: {_listed(nearest)}." if nearest else "The store has no rollout yet."
     raise StoreError(f"No rollout, trace or response is named '{name}'. {hint}")

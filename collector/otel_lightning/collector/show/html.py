@@ -26,8 +26,8 @@ def as_html(rollout: Rollout) -> str:
     _summary(root, rollout)
     steps = rollout.steps
     left_out = max(len(steps) - STEPS, 0)
-    shown = [*steps[: STEPS // 2], *steps[-STEPS // 2 :]] if left_out else steps
-    for number, step in enumerate(shown):
+    shown_steps = [*steps[: STEPS // 2], *steps[-STEPS // 2 :]] if left_out else steps
+    for number, step in enumerate(shown_steps):
         if left_out and number == STEPS // 2:
             _text(root, f"… {number_of(left_out, 'step is', 'steps are')} left out …", FADED)
         _step(root, step)
@@ -119,39 +119,41 @@ def _message(root: Element, message: dict[str, Any]) -> None:
     for part in message.get("parts") or ():
         kind = part.get("type")
         if kind == "tool_call":
-            _said(root, "asks for", f"{part.get('name')} {text_or_json(arguments_of(part))}")
+            _add_message(root, "asks for", f"{part.get('name')} {text_or_json(arguments_of(part))}")
         elif kind == "tool_call_response":
-            _said(root, "tool", text_or_json(part.get("response")))
+            _add_message(root, "tool", text_or_json(part.get("response")))
         elif kind in ("text", "reasoning"):
-            _said(root, role if kind == "text" else "reasoning", text_or_json(part.get("content")))
+            _add_message(
+                root, role if kind == "text" else "reasoning", text_or_json(part.get("content"))
+            )
         else:
-            _said(root, role, f"[{part.get('modality') or kind}]")
+            _add_message(root, role, f"[{part.get('modality') or kind}]")
 
 
 def _tool(root: Element, tool: Tool) -> None:
     result = tool.error_type if tool.result is None else text_or_json(tool.result)
     took = f" ({seconds(tool.seconds)})" if tool.seconds is not None else ""
-    _said(root, "ran", f"{tool.name} {text_or_json(tool.arguments)}\n→ {result}{took}")
+    _add_message(root, "ran", f"{tool.name} {text_or_json(tool.arguments)}\n→ {result}{took}")
 
 
 def _retrieval(root: Element, retrieval: Retrieval) -> None:
-    found = retrieval.error_type or number_of(len(retrieval.documents), "document")
-    lines = [f"{retrieval.query or ''} → {found}"]
+    result = retrieval.error_type or number_of(len(retrieval.documents), "document")
+    lines = [f"{retrieval.query or ''} → {result}"]
     for document in retrieval.documents:
         score = document.get("score")
         text = text_or_json(document.get("content") or document.get("id") or document)
         lines.append(text if score is None else f"{score:.3g}  {text}")
-    _said(root, retrieval.kind or "retriever", "\n".join(lines))
+    _add_message(root, retrieval.kind or "retriever", "\n".join(lines))
 
 
 def _judgements(root: Element, rewards: Iterable[Judgement]) -> None:
     for reward in rewards:
         value = "" if reward.value is None else f"{reward.value:.3g}"
-        said = f"{reward.name} {value} {reward.label or ''} ({reward.source})"
-        _said(root, "reward", f"{said} {reward.explanation or ''}".strip())
+        text = f"{reward.name} {value} {reward.label or ''} ({reward.source})"
+        _add_message(root, "reward", f"{text} {reward.explanation or ''}".strip())
 
 
-def _said(root: Element, role: str, text: str) -> None:
+def _add_message(root: Element, role: str, text: str) -> None:
     row = SubElement(root, "div", {"style": "display:flex;gap:.8rem"})
     SubElement(row, "span", {"style": f"flex:0 0 5.5rem;{FADED}"}).text = _safe(role)
     block = SubElement(row, "pre", {"style": TEXT, "dir": "auto"})

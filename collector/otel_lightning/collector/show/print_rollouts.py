@@ -51,13 +51,13 @@ def parse_steps(text: str | None) -> tuple[int, int | None]:
     """
     if text is None:
         return 0, None
-    found = RANGE.fullmatch(text.strip())
-    if not found or not any(found.groups()) or (found[1] is None and found[3] is None):
+    match = RANGE.fullmatch(text.strip())
+    if not match or not any(match.groups()) or (match[1] is None and match[3] is None):
         raise ValueError(
             f"'{text}' is no range of steps. Write 3, 3-5, 3- or -5; steps start at 0."
         )
-    first = int(found[1] or 0)
-    last = int(found[3]) if found[3] else None if found[2] else first
+    first = int(match[1] or 0)
+    last = int(match[3]) if match[3] else None if match[2] else first
     if last is not None and last < first:
         raise ValueError(f"'{text}' ends before it begins. Write the lower step first.")
     return first, last
@@ -116,12 +116,12 @@ def _follow(name: str, options: ShowOptions) -> None:
     while True:
         window = options.window if first is None else replace(options.window, first=first)
         with open_store(options.store, read_only=True) as store:
-            found = read_rollout(store, rollout, window)
-        lines = [as_text(found, style)] if first is None else [*_new_lines(found, style)]
+            current = read_rollout(store, rollout, window)
+        lines = [as_text(current, style)] if first is None else [*_new_lines(current, style)]
         if lines:
             click.echo("\n".join(lines), color=style.in_color)
             sys.stdout.flush()
-        first = max([first or 0, *(step.step + 1 for step in found.steps)])
+        first = max([first or 0, *(step.step + 1 for step in current.steps)])
         time.sleep(POLL_SECONDS)
 
 

@@ -136,7 +136,7 @@ ALL = Window()
 
 
 @dataclass(slots=True)
-class _Beside:
+class _Details:
     """The facts of a rollout that are not in its calls, by the span of a call or by step."""
 
     tools: dict[str | None, list[Tool]] = field(default_factory=lambda: defaultdict(list))
@@ -158,14 +158,14 @@ def read_rollout(store: StoreLike, rollout: str, window: Window = ALL) -> Rollou
     Raises:
         StoreError: If there is no such rollout.
     """
-    with opened(store, read_only=True) as found:
-        rows = _ask(found, "summary", rollout=rollout)
+    with opened(store, read_only=True) as direct:
+        rows = _ask(direct, "summary", rollout=rollout)
         if not rows:
             raise StoreError(f"No rollout '{rollout}'. List them with: FROM rollouts")
         summary = rows[0]
-        calls = _read_calls(found, rollout, _during_calls(found, summary), window)
-        beside = _read_beside(found, summary, calls, window)
-    steps = [step for step in _steps(calls, beside, window) if window.holds(step.step)]
+        calls = _read_calls(direct, rollout, _during_calls(direct, summary), window)
+        details = _read_details(direct, summary, calls, window)
+    steps = [step for step in _steps(calls, details, window) if window.holds(step.step)]
     own = ("rollout_id", "trace_id", "task_id", "service_name", "agent_name", "model", "start_ns",
            "end_ns", "llm_calls", "tool_calls", "input_tokens", "output_tokens", "outcome",
            "final_reward")  # fmt: skip
@@ -173,33 +173,33 @@ def read_rollout(store: StoreLike, rollout: str, window: Window = ALL) -> Rollou
         **{name: summary[name] for name in own},
         errors=summary["failed_calls"] + summary["failed_tools"],
         arms=summary["arms"] or [],
-        excluded=beside.excluded,
-        advantages=[row["advantage"] for row in beside.credit.values()],
-        rewards=beside.rewards[None],
-        tools=beside.tools[None] if window.is_whole else [],
-        retrievals=beside.retrievals[None] if window.is_whole else [],
+        excluded=details.excluded,
+        advantages=[row["advantage"] for row in details.credit.values()],
+        rewards=details.rewards[None],
+        tools=details.tools[None] if window.is_whole else [],
+        retrievals=details.retrievals[None] if window.is_whole else [],
         steps=steps,
     )
 
 
 def _read_calls(store: Store, rollout: str, during: Sql, window: Window) -> list[Row]:
     """Read the calls of a window, and before them the last earlier call of each agent."""
-    asked = {"rollout": rollout, "during": during}
+    of_rollout = {"rollout": rollout, "during": during}
     if window.only_errors:
-        failed = [row["step"] for row in _ask(store, "failed_steps", **asked)]
+        failed = [row["step"] for row in _ask(store, "failed_steps", **of_rollout)]
         wanted = [step for step in failed if window.holds(step)]
         # The step before shows which messages are new.
         steps = sorted({*wanted, *(step - 1 for step in wanted)})
-        return _mark_wanted(_ask(store, "steps", **asked, chosen=_among(steps)), set(wanted))
+        return _mark_wanted(_ask(store, "steps", **of_rollout, chosen=_among(steps)), set(wanted))
     chosen = Sql(
         f"step >= {window.first}" + ("" if window.last is None else f" AND step <= {window.last}")
     )
-    calls: list[Row] = [*_ask(store, "steps", **asked, chosen=chosen)]
+    calls: list[Row] = [*_ask(store, "steps", **of_rollout, chosen=chosen)]
     if window.first:
         # A window needs to know what was shown before it. The last earlier call of an agent repeats
         # its conversation, so these calls are enough.
-        seeds = [row["step"] for row in _ask(store, "seeds", **asked, first=window.first)]
-        calls = [*_ask(store, "steps", **asked, chosen=_among(seeds)), *calls]
+        seeds = [row["step"] for row in _ask(store, "seeds", **of_rollout, first=window.first)]
+        calls = [*_ask(store, "steps", **of_rollout, chosen=_among(seeds)), *calls]
     return calls
 
 
@@ -236,36 +236,36 @@ def _read_tools(store: Store, summary: Row) -> list[dict[str, Any]]:
     return rows
 
 
-def _read_beside(store: Store, summary: Row, calls: Sequence[Row], window: Window) -> _Beside:
+def _read_details(store: Store, summary: Row, calls: Sequence[Row], window: Window) -> _Details:
     rollout = summary["rollout_id"]
-    beside = _Beside()
+    details = _Details()
     by_span: dict[str, str | None] = _calls_by_span(calls)
     starts = [(call["start_ns"] or 0, call["span_id"]) for call in calls]
     for row in _read_tools(store, summary):
         asker = row["llm_span_id"] or _call_before(starts, row["start_ns"])
-        beside.tools[asker].append(read_tool(row))
+        details.tools[asker].append(read_tool(row))
         if row["span_id"]:
             # A reward may name the span of a tool: it is shown with the call that asked for the
             # tool.
             by_span.setdefault(row["span_id"], asker)
     for row in _ask(store, "retrievals", rollout=rollout, during=_during(summary, MARGIN_NS)):
-        beside.retrievals[by_span.get(row["llm_span_id"])].append(read_retrieval(row))
+        details.retrievals[by_span.get(row["llm_span_id"])].append(read_retrieval(row))
     for row in _ask(store, "rewards", rollout=rollout):
         span = row.pop("span_id")
         # A span that is no call's is an agent's, or one of a step that was not read.
         if span is None or span in by_span or window.is_whole:
-            beside.rewards[by_span.get(span)].append(Judgement(**row))
+            details.rewards[by_span.get(span)].append(Judgement(**row))
     for row in _ask(store, "flags", rollout=rollout):
-        beside.flags[row["span_id"]].append(row)
+        details.flags[row["span_id"]].append(row)
     made = _ask(store, "made", rollout=rollout)
     if not made:
-        beside.excluded = "not built yet"
+        details.excluded = "not built yet"
     elif made[0]["excluded"]:
-        beside.excluded = made[0]["excluded"]
+        details.excluded = made[0]["excluded"]
     else:
         credit = _ask(store, "credit", rollout=rollout, task_hash=made[0]["task_hash"])
-        beside.credit = {row["step"]: row for row in credit}
-    return beside
+        details.credit = {row["step"]: row for row in credit}
+    return details
 
 
 def _calls_by_span(calls: Iterable[Row]) -> dict[str, str | None]:
@@ -293,31 +293,31 @@ class _Said(NamedTuple):
     answer: list[dict[str, Any]]
 
 
-def _steps(calls: Iterable[Row], beside: _Beside, window: Window) -> list[Step]:
-    shown = ShownMessages()
+def _steps(calls: Iterable[Row], details: _Details, window: Window) -> list[Step]:
+    memory = ShownMessages()
     answered: set[str] = set()
     steps = []
     for call in calls:
-        shown.begin_call()
+        memory.begin_call()
         messages = read_messages(call["input_messages"])
-        fresh = [message for message in messages if shown.is_new(message)]
+        fresh = [message for message in messages if memory.is_new(message)]
         answer = read_messages(call["output_messages"])
         # The next call sends this answer back as a message, which is then not new. Of several
         # answers (n > 1) the first is taken for the one that is sent back.
         for message in answer[:1]:
-            shown.is_new(message)
-        tools = beside.tools[call["span_id"]]
+            memory.is_new(message)
+        tools = details.tools[call["span_id"]]
         new = messages if window.whole_history else _without(fresh, answered)
         answered |= {tool.tool_call_id for tool in tools if tool.tool_call_id and _has_result(tool)}
         if not call.get("is_context"):
             earlier = 0 if window.whole_history else len(messages) - len(fresh)
-            steps.append(_step(call, beside, _Said(earlier, new, answer)))
+            steps.append(_step(call, details, _Said(earlier, new, answer)))
     return steps
 
 
-def _step(call: Row, beside: _Beside, said: _Said) -> Step:
-    row = beside.credit.get(call["step"])
-    flag = next(iter(beside.flags[call["span_id"]]), None)
+def _step(call: Row, details: _Details, said: _Said) -> Step:
+    row = details.credit.get(call["step"])
+    flag = next(iter(details.flags[call["span_id"]]), None)
     own = ("step", "trace_id", "span_id", "agent_name", "model", "start_ns", "finish_reason",
            "error_type", "error_message", "content", "input_tokens", "output_tokens", "state_hash",
            "logprob_mean", "logprob_least")  # fmt: skip
@@ -331,26 +331,26 @@ def _step(call: Row, beside: _Beside, said: _Said) -> Step:
         earlier_messages=said.earlier,
         new_messages=said.new,
         answer=said.answer,
-        retrievals=beside.retrievals[call["span_id"]],
-        tools=beside.tools[call["span_id"]],
-        rewards=beside.rewards[call["span_id"]],
+        retrievals=details.retrievals[call["span_id"]],
+        tools=details.tools[call["span_id"]],
+        rewards=details.rewards[call["span_id"]],
         credit=Credit(**{name: row[name] for name in learned}) if row else None,
     )
 
 
-def _without(messages: Iterable[dict[str, Any]], told: set[str]) -> list[dict[str, Any]]:
+def _without(messages: Iterable[dict[str, Any]], texts: set[str]) -> list[dict[str, Any]]:
     """Leave out tool results that are shown beside the call that asked for them."""
-    kept = []
+    rest = []
     for message in messages:
         results = parts_of([message], "tool_call_response")
         parts = [
             part
             for part in message.get("parts") or ()
-            if part not in results or part.get("id") not in told
+            if part not in results or part.get("id") not in texts
         ]
         if parts or not message.get("parts"):
-            kept.append({**message, "parts": parts})
-    return kept
+            rest.append({**message, "parts": parts})
+    return rest
 
 
 def _has_result(tool: Tool) -> bool:

@@ -92,7 +92,7 @@ def step_lines(step: Step, style: TextStyle) -> Iterator[str]:
     for message in step.answer:
         yield from _message(message, style, is_answer=True)
     for call in _unmatched(step):
-        yield from _asked(call.get("name"), arguments_of(call), style)
+        yield from _request(call.get("name"), arguments_of(call), style)
     for tool in step.tools:
         yield from _tool(tool, style)
     if step.error_type:
@@ -162,7 +162,7 @@ def _message(
         kind = part.get("type")
         if kind == "tool_call":
             if not is_answer:
-                yield from _asked(part.get("name"), arguments_of(part), style)
+                yield from _request(part.get("name"), arguments_of(part), style)
         elif kind == "tool_call_response":
             yield from _block("tool", text_or_json(part.get("response")), style)
         elif kind == "text":
@@ -178,17 +178,17 @@ def _unmatched(step: Step) -> list[dict[str, Any]]:
     ran = {tool.tool_call_id for tool in step.tools}
     # A tool's span may lack the id of its request. As many tools as requests mean that each one
     # ran.
-    if len(step.tools) >= len(asked := parts_of(step.answer, "tool_call")):
+    if len(step.tools) >= len(requests := parts_of(step.answer, "tool_call")):
         return []
-    return [dict(part) for part in asked if part.get("id") not in ran]
+    return [dict(part) for part in requests if part.get("id") not in ran]
 
 
 def _retrieval(retrieval: Retrieval, style: TextStyle) -> Iterator[str]:
     """Yield the query, and a line for the beginning of each document with its score."""
     failed = f"failed: {retrieval.error_type}" if retrieval.error_type else ""
-    found = failed or number_of(len(retrieval.documents), "document")
-    asked = f"{retrieval.query} → " if retrieval.query else ""
-    lines = list(_block(retrieval.kind or "retriever", f"{asked}{found}", style))
+    result = failed or number_of(len(retrieval.documents), "document")
+    query = f"{retrieval.query} → " if retrieval.query else ""
+    lines = list(_block(retrieval.kind or "retriever", f"{query}{result}", style))
     yield _spread(lines[0], seconds(retrieval.seconds), style)
     yield from lines[1:]
     for document in retrieval.documents:
@@ -201,17 +201,17 @@ def _retrieval(retrieval: Retrieval, style: TextStyle) -> Iterator[str]:
 
 
 def _tool(tool: Tool, style: TextStyle) -> Iterator[str]:
-    yield from _asked(tool.name, tool.arguments, style)
+    yield from _request(tool.name, tool.arguments, style)
     mark = "" if tool.error_type is None and not tool.told_error else "failed: "
-    shown = tool.error_type if tool.result is None else text_or_json(tool.result)
+    result = tool.error_type if tool.result is None else text_or_json(tool.result)
     if tool.result is not None and tool.error_type:
         mark = f"failed ({tool.error_type}): "
-    lines = list(_block("←", f"{mark}{shown or ''}", style))
+    lines = list(_block("←", f"{mark}{result or ''}", style))
     yield _spread(lines[0], seconds(tool.seconds), style)
     yield from lines[1:]
 
 
-def _asked(name: Any, arguments: Any, style: TextStyle) -> Iterator[str]:
+def _request(name: Any, arguments: Any, style: TextStyle) -> Iterator[str]:
     yield from _block("→", f"{name} {text_or_json(arguments)}", style)
 
 
@@ -227,10 +227,10 @@ def _block(label: str, text: str, style: TextStyle, *, dim: bool = False) -> Ite
     if style.cut and len(lines) > LINES_OF_A_PART:
         left = len(lines) - LINES_OF_A_PART
         lines = [*lines[:LINES_OF_A_PART], f"… {number_of(left, 'more line')} (--all)"]
-    shown = _styled(label, style, bold=True) if not dim else _styled(label, style, dim=True)
+    heading = _styled(label, style, bold=True) if not dim else _styled(label, style, dim=True)
     for number, line in enumerate(lines):
         styled = _styled(line, style, dim=True) if dim else line
-        yield (first.replace(label, shown, 1) if number == 0 else rest) + styled
+        yield (first.replace(label, heading, 1) if number == 0 else rest) + styled
 
 
 def _wrapped(line: str, width: int) -> list[str]:

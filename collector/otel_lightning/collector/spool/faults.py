@@ -60,8 +60,8 @@ def fault(path: Path, error: OSError, user: str = "the spool") -> str:
 
 def _has_no_inodes(path: Path) -> bool:
     with suppress(OSError):
-        found = os.statvfs(path if path.exists() else path.parent)
-        return found.f_files > 0 and found.f_favail == 0  # some file systems do not count them
+        status = os.statvfs(path if path.exists() else path.parent)
+        return status.f_files > 0 and status.f_favail == 0  # some file systems do not count them
     return False
 
 

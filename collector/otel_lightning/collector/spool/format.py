@@ -90,8 +90,8 @@ def encode(signal: Signal, body: bytes, rows: int) -> tuple[bytes, bytes]:
 
 def scan(folder: Path, start: Position) -> Iterator[Record]:
     """Read the valid records of one segment from a position on; skip damage."""
-    found = read_segment(folder, start, may_be_torn=True)
-    return (one for one in found if isinstance(one, Record))
+    parts = read_segment(folder, start, may_be_torn=True)
+    return (one for one in parts if isinstance(one, Record))
 
 
 def read_segment(
@@ -202,10 +202,10 @@ def _next_record(data: _Bytes, damaged: int) -> int | None:
             return int(claimed)
     for start, window in data.windows(damaged + 1 + SHAPE_AT, HEADER.size):
         at = 0
-        while found := HEADER_SHAPE.search(window, at):
-            if _record_at(data, start + found.start() - SHAPE_AT, 0):
-                return start + found.start() - SHAPE_AT
-            at = found.start() + 1
+        while match := HEADER_SHAPE.search(window, at):
+            if _record_at(data, start + match.start() - SHAPE_AT, 0):
+                return start + match.start() - SHAPE_AT
+            at = match.start() + 1
     return None
 
 
@@ -220,5 +220,5 @@ def _is_torn(data: _Bytes, offset: int) -> bool:
     return not any(window.strip(b"\0") for _, window in data.windows(offset, 0))
 
 
-def _checksum(told: bytes, body: bytes) -> int:
-    return zlib.crc32(body, zlib.crc32(told))
+def _checksum(header: bytes, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(header))

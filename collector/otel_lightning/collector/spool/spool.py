@@ -101,13 +101,13 @@ class Spool:
         Raises:
             SpoolError: If it cannot be made.
         """
-        begun: Future[Position] = Future()
-        self._queue.put(begun)
-        while not begun.done() and self._writer.is_alive():
-            wait([begun], timeout=LOOK_SECONDS)
-        if not begun.done():
+        start: Future[Position] = Future()
+        self._queue.put(start)
+        while not start.done() and self._writer.is_alive():
+            wait([start], timeout=LOOK_SECONDS)
+        if not start.done():
             raise SpoolError("the spool is closed")
-        return begun.result()
+        return start.result()
 
     def refusal(self) -> str | None:
         """Return why requests are refused at present; None if they are accepted."""
@@ -167,25 +167,25 @@ class Spool:
 
     def _write(self) -> None:
         while True:
-            batch, stop, begun = self._wait()
+            batch, stop, start = self._wait()
             if batch:
                 self._write_batch(batch)
-            if begun:
-                self._begin_segment(begun)
+            if start:
+                self._begin_segment(start)
             self._pause(sum(len(item.body) for item in batch))
             if stop:
                 return
 
-    def _begin_segment(self, begun: Future[Position]) -> None:
+    def _begin_segment(self, start: Future[Position]) -> None:
         try:
             if self._failed:
                 raise SpoolError(self._failed)  # noqa: TRY301  the one place that answers a failure
             self._segments.keep_in_place()
             self._segments.begin_segment()
         except (OSError, SpoolError) as error:
-            begun.set_exception(SpoolError(self._described(error)))
+            start.set_exception(SpoolError(self._described(error)))
         else:
-            begun.set_result(self._segments.end)
+            start.set_result(self._segments.end)
 
     def _wait(self) -> tuple[list[WaitingRequest], bool, Future[Position] | None]:
         """Wait for requests, and return those in the queue, up to `BATCH`.

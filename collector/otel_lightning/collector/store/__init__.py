@@ -73,9 +73,9 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
     if name not in MODULE_OF:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    found = getattr(import_module(f"{__name__}.{MODULE_OF[name]}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f"{__name__}.{MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -41,8 +41,8 @@ def as_store_error() -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        asked, _, _ = str(error).partition(WRAPPING)
-        raise _kind(error)(FROM_SERVER.sub("", asked)) from error
+        text, _, _ = str(error).partition(WRAPPING)
+        raise _kind(error)(FROM_SERVER.sub("", text)) from error
 
 
 def is_of_names(error: "duckdb.Error") -> bool:

@@ -85,19 +85,19 @@ def as_table(rows: pa.Table, layout: Layout = PLAIN) -> str:
     If a line is too narrow, cells are cut and end with an ellipsis. If there are too many columns
     for the width, each row becomes a block with one line per column.
     """
-    shown = rows if layout.most_rows is None else rows.slice(0, layout.most_rows)
+    shown_rows = rows if layout.most_rows is None else rows.slice(0, layout.most_rows)
     width = layout.width or UNLIMITED
     if layout.width is None and not layout.in_color:
-        text = _aligned(shown)
+        text = _aligned(shown_rows)
     elif len(rows.column_names) * NARROWEST <= width:
-        text = _rendered(_columns(shown), width, in_color=layout.in_color)
+        text = _rendered(_columns(shown_rows), width, in_color=layout.in_color)
     else:
-        blocks = (_block(shown.column_names, cells) for cells in _cells(shown))
+        blocks = (_block(shown_rows.column_names, cells) for cells in _cells(shown_rows))
         text = "\n\n".join(
             _rendered(block, width, in_color=layout.in_color).rstrip() for block in blocks
         )
     lines = [line.rstrip() for line in text.rstrip("\n").split("\n")]
-    if (left := len(rows) - len(shown)) > 0:
+    if (left := len(rows) - len(shown_rows)) > 0:
         lines.append(f"… and {number_of(left, 'more row')}; --max-rows 0 shows all.")
     return "\n".join(lines)
 

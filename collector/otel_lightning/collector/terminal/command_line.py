@@ -95,10 +95,10 @@ def _tell_default(option: click.Option) -> None:
 
     Click would show two pairs of brackets.
     """
-    found = DEFAULT_IN_WORDS.search(option.help or "")
-    if found and option.help:
-        option.help = option.help[: found.start()]
-        option.show_default = found["words"]
+    match = DEFAULT_IN_WORDS.search(option.help or "")
+    if match and option.help:
+        option.help = option.help[: match.start()]
+        option.show_default = match["words"]
 
 
 def option(name: str, *, command: str = "", **attributes: Any) -> Callable[[Command], Command]:

@@ -68,10 +68,10 @@ def number_of(count: int, one: str, several: str | None = None) -> str:
 
 
 def _quantity(text: str, units: dict[str, int], example: str) -> float:
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
-    if not found or found[2] not in units or not float(found[1]):
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
+    if not match or match[2] not in units or not float(match[1]):
         raise ValueError(
             f"'{text}' is not a number above 0 and a unit. Known units: {', '.join(units)}. "
             f"Example: {example}"
         )
-    return float(found[1]) * units[found[2]]
+    return float(match[1]) * units[match[2]]

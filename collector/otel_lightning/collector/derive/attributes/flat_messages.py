@@ -96,8 +96,8 @@ class FlatMessages:
         plan = self._plan(attributes)
         read = plan.read or plan.reader(flat_readers.history, self._read)
         if read is None:
-            found = [one for place in plan.places for one in self._read(place, attributes)]
-            return messages.joined(found, memory)
+            turns = [one for place in plan.places for one in self._read(place, attributes)]
+            return messages.joined(turns, memory)
         history: list[Message]
         history, again = read(attributes)
         if again:
@@ -112,8 +112,8 @@ class FlatMessages:
         read = plan.read or plan.reader(flat_readers.choices, self._choice)
         if read is None:
             return [self._choice(place, attributes) for place in plan.places]
-        found: list[Message] = read(attributes)
-        return found
+        turns: list[Message] = read(attributes)
+        return turns
 
     def _plan(self, attributes: Attributes) -> _Plan:
         # A dialect uses an object like this for each prefix, and either its histories or its
@@ -138,9 +138,9 @@ class FlatMessages:
             plain = messages.plain_message("assistant", text)
             if plain is not None:
                 return messages.choice(plain["parts"], attributes.get(place.reason))
-        said = {**self._rebuilt(place, attributes), "role": "assistant"}
-        reason = said.pop("finish_reason", None)
-        parts = [part for turn in messages.read_message(said) for part in turn["parts"]]
+        message = {**self._rebuilt(place, attributes), "role": "assistant"}
+        reason = message.pop("finish_reason", None)
+        parts = [part for turn in messages.read_message(message) for part in turn["parts"]]
         return messages.choice(parts, reason)
 
     def _rebuilt(self, place: Place, attributes: Attributes) -> Item:

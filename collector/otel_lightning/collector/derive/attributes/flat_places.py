@@ -44,8 +44,8 @@ def _place(tree: dict[str, Any]) -> Place:
     if role and tree.keys() in ASKING and isinstance(listed, list):
         calls = [keys for one in listed if (keys := _call(one))]
         # If one call has other keys, the whole message is rebuilt.
-        found = tuple(calls) if len(calls) == len(listed) else ()
-        return Place(tree, role, "", "", reason, found)
+        places = tuple(calls) if len(calls) == len(listed) else ()
+        return Place(tree, role, "", "", reason, places)
     return Place(tree, "", "", "", "", ())
 
 

@@ -146,8 +146,8 @@ def _add_calls(source: _Source, place: Place, is_other: str, rest: str) -> None:
     source.add("else:")
     listed = f"[{', '.join(parts)}]"
     # Equal ids may be one tool call.
-    said = f"distinct_calls({listed})" if len(ids) > 1 else listed
-    source.add(f'found.append({{"role": "assistant", "parts": {said}}})', 2)
+    source_text = f"distinct_calls({listed})" if len(ids) > 1 else listed
+    source.add(f'found.append({{"role": "assistant", "parts": {source_text}}})', 2)
 
 
 def choices(places: Sequence[Place], other: Callable[[Place, Attributes], Message]) -> Choices:
@@ -180,8 +180,8 @@ def choices(places: Sequence[Place], other: Callable[[Place, Attributes], Messag
     return read
 
 
-def _add_reason(source: _Source, place: Place, told: str) -> None:
+def _add_reason(source: _Source, place: Place, reason: str) -> None:
     """Add the lines for the finish reason of the message that was just added by `else`."""
     if place.reason:
         source.add(f"ended = finish_reason(a[{source.name(place.reason)}])\nif ended:", 2)
-        source.add(f'found[-1]["finish_reason"] = {told}', 3)
+        source.add(f'found[-1]["finish_reason"] = {reason}', 3)

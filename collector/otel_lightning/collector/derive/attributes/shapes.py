@@ -43,10 +43,10 @@ class Shape:
     def plan(self, make: Callable[["Shape"], Plan]) -> Plan:
         """Return the result of a function of this shape. The function is called once per shape."""
         try:
-            found: Plan = self.plans[make]
+            plan: Plan = self.plans[make]
         except KeyError:
-            found = self.plans[make] = make(self)
-        return found
+            plan = self.plans[make] = make(self)
+        return plan
 
 
 class Shaped(dict[str, str]):
@@ -110,8 +110,8 @@ class Plans(dict[tuple[str, ...], Plan]):
         """Make the plan of keys that have none."""
         if len(self) >= AT_MOST:
             self.clear()
-        found = self[keys] = self._make(keys)
-        return found
+        made = self[keys] = self._make(keys)
+        return made
 
 
 class Decision:
@@ -150,7 +150,7 @@ class Decision:
     def _decide_once(self, span: Span) -> Any:
         # What was read before stays in the key: another branch of the function may read less.
         looked = dict.fromkeys(self._looked)
-        found = self._decide(_Watched(span, looked))  # type: ignore[arg-type]
+        decision = self._decide(_Watched(span, looked))  # type: ignore[arg-type]
         # The function took a branch that reads a further value. The keys so far lack it.
         if tuple(looked) != self._looked:
             self._looked = tuple(looked)
@@ -160,8 +160,8 @@ class Decision:
         # For good: a decision that once saw a long text or too many values is made for each span.
         self._is_kept = len(self._known) < MOST_DECISIONS and _is_short(seen)
         if self._is_kept:
-            self._known[seen] = found
-        return found
+            self._known[seen] = decision
+        return decision
 
 
 def _nothing(_: Span) -> None:

@@ -71,7 +71,7 @@ class Batch:
         self._cache, self._trial_schemas = cache, trial_schemas
         self._portioning = None if trial_schemas else portioning
         self._portions = Portions()
-        self._beside: list[Ties] = []
+        self._outside_portions: list[Ties] = []
         """The keys of the traces that are in no portion."""
         self._picked: set[str] = set()
         """The traces that were picked; keys led to all others."""
@@ -121,7 +121,7 @@ class Batch:
         fold_requests(some)
         tied = ties(some)
         self._parsed.add(some)
-        self._beside.append(tied)
+        self._outside_portions.append(tied)
         self._note_read({trace_id for trace_id, _ in some.nodes}, tied, are_picked=are_picked)
         return tied
 
@@ -152,7 +152,7 @@ class Batch:
             some, own = cache.of(trace_id)
             self._recalled.add(some)
             _append(tied, own)
-        self._beside.append(tied)
+        self._outside_portions.append(tied)
         return _table(tied)
 
     def resume(
@@ -173,13 +173,13 @@ class Batch:
             of the store, or if spans that are not late need the log records: then read the whole
             trace.
         """
-        kept = None if self._cache is None else self._cache.large
-        if kept is None or kept.written(trace_id) is None:
+        large_traces = None if self._cache is None else self._cache.large
+        if large_traces is None or large_traces.written(trace_id) is None:
             return None
         late = ParsedRows()
         if logs is not None:
             late = read(from_arrow.spans(spans, self._memory), from_arrow.logs(logs), self._memory)
-        some = kept.with_late(trace_id, late)
+        some = large_traces.with_late(trace_id, late)
         if len(some.nodes) != count or late.mixed:
             return None
         some.memory = self._memory
@@ -189,7 +189,7 @@ class Batch:
         if logs is not None:
             self._picked.add(trace_id)
         tied = ties(some)
-        self._beside.append(tied)
+        self._outside_portions.append(tied)
         return _table(tied)
 
     def assemble_rows(self) -> None:
@@ -197,15 +197,15 @@ class Batch:
         self._take_tied_portions()
         grows = self._cache is not None and self._grows()
         # Before the rows are changed in place. Recalled traces are kept already.
-        kept = copied(self._parsed) if grows else None
+        copies = copied(self._parsed) if grows else None
         self._parsed.add(self._recalled)
         self._parsed.add(self._continued)
         derived = self._derived = assemble_rows(self._parsed)
         spans_of = Counter(trace_id for trace_id, _ in self._parsed.nodes)
         self.sizes = sizes([*self._portions.counts(), Counts.of(derived, spans_of)])
-        if self._cache is not None and kept is not None:
-            growing = self._growing(derived, kept) - self._large.keys()
-            self._cache.keep(kept, self._tied, growing)
+        if self._cache is not None and copies is not None:
+            growing = self._growing(derived, copies) - self._large.keys()
+            self._cache.keep(copies, self._tied, growing)
             recalled = {trace_id for trace_id, _ in self._recalled.nodes}
             self._written = by_trace(derived, growing | recalled)
             self.unchanged = self._cache.unchanged(self._written)
@@ -213,17 +213,17 @@ class Batch:
             self._keep_large(self._cache, derived)
 
     def _keep_large(self, cache: ParsedTraces, derived: Derived) -> None:
-        kept = cache.large
+        large_traces = cache.large
         own = by_trace(derived, self._large.keys() | self._late.keys())
         self._written_large = {trace_id: noted(rows) for trace_id, rows in own.items()}
         for trace_id in self._late:
-            before, after = kept.written(trace_id), self._written_large[trace_id]
+            before, after = large_traces.written(trace_id), self._written_large[trace_id]
             self.changes[trace_id] = change(before or noted({}), after, own[trace_id])
         for trace_id, parsed in self._large.items():
-            kept.keep(trace_id, parsed)
+            large_traces.keep(trace_id, parsed)
         for trace_id, late in self._late.items():
-            if trace_id in kept:
-                kept.add(trace_id, late)
+            if trace_id in large_traces:
+                large_traces.add(trace_id, late)
 
     def tables(self, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[str, pa.Table]]:
         """Yield the derived rows of all traces that changed: a table's name and some of its rows.
@@ -273,7 +273,7 @@ class Batch:
         """Read the traces of portions again that belong with traces outside of their portion."""
         if self._portioning is None or not (count := len(self._portions.traces())):
             return
-        again = self._portions.take_tied(self._beside, self._memory)
+        again = self._portions.take_tied(self._outside_portions, self._memory)
         self._parsed.add(again)
         self._portioning.note(count, len({trace_id for trace_id, _ in again.nodes}))
 
@@ -282,12 +282,12 @@ class Batch:
         read = {trace_id for trace_id, _ in self._parsed.nodes} | self._late.keys()
         return bool(self._recalled.nodes) or not read <= self._picked
 
-    def _growing(self, derived: Derived, kept: ParsedRows) -> set[str]:
+    def _growing(self, derived: Derived, copies: ParsedRows) -> set[str]:
         """Return the traces that were read for rollouts with calls in traces of earlier batches."""
         picked = self._picked
         grown = {call.rollout_id for call in derived.llm_calls if call.trace_id not in picked}
         grown.discard(None)
-        own = {trace_id for trace_id, _ in kept.nodes}
+        own = {trace_id for trace_id, _ in copies.nodes}
         traces = {call.trace_id for call in derived.llm_calls if call.rollout_id in grown}
         return traces & own
 

@@ -107,7 +107,7 @@ def _maps(column: pa.MapArray) -> list[Attributes]:
     # All rows share one dictionary, so equal bytes of codes are equal keys in the same order.
     text = codes.tobytes()
     shapes: dict[bytes, Shape] = {}
-    found: list[Attributes] = []
+    maps: list[Attributes] = []
     rest = iter(values.to_pylist())
     for start, end in pairwise(((offsets - first) * codes.itemsize).tolist()):
         code = text[start:end]
@@ -119,8 +119,8 @@ def _maps(column: pa.MapArray) -> list[Attributes]:
         # map.
         one = Shaped(zip(shape.keys, rest, strict=False))
         one.shape = shape
-        found.append(one)
-    return found
+        maps.append(one)
+    return maps
 
 
 def _maps_with_nulls(
@@ -158,7 +158,7 @@ def _cut(values: list[Any], column: pa.ListArray) -> list[tuple[Any, ...]]:
     """Cut the values of a column of lists where its lists end."""
     lengths = column.value_lengths().fill_null(0).to_numpy()  # [lists]
     ends = lengths.cumsum()
-    found: list[tuple[Any, ...]] = [()] * len(column)
+    parts: list[tuple[Any, ...]] = [()] * len(column)
     for place in lengths.nonzero()[0].tolist():  # most lists are empty
-        found[place] = tuple(values[ends[place] - lengths[place] : ends[place]])
-    return found
+        parts[place] = tuple(values[ends[place] - lengths[place] : ends[place]])
+    return parts

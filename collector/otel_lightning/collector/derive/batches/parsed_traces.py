@@ -16,7 +16,7 @@ from otel_lightning.collector.derive.messages.message_memory import MessageMemor
 from otel_lightning.collector.derive.parse import ParsedRows
 
 
-class _Kept(NamedTuple):
+class _Entry(NamedTuple):
     parsed: ParsedRows
     ties: Ties
 
@@ -31,7 +31,7 @@ class ParsedTraces:
             most_text: Maximum number of characters of the kept messages.
         """
         self._most_text = most_text
-        self._kept: dict[str, _Kept] = {}
+        self._entries: dict[str, _Entry] = {}
         self._written: dict[str, Rows] = {}
         self._text = TextSize()
         self.large = LargeTraces(most_text=most_text)
@@ -41,29 +41,29 @@ class ParsedTraces:
 
     def __len__(self) -> int:
         """Return the number of traces that are not large."""
-        return len(self._kept)
+        return len(self._entries)
 
     @property
     def is_empty(self) -> bool:
         """Whether no trace is kept."""
-        return not self._kept and not len(self.large)
+        return not self._entries and not len(self.large)
 
     def __contains__(self, trace_id: object) -> bool:
         """Tell whether a trace is kept."""
-        return trace_id in self._kept
+        return trace_id in self._entries
 
     def of(self, trace_id: str) -> tuple[ParsedRows, Ties]:
         """Return the parsed rows of a trace, as copies that may be changed, and its keys."""
-        kept = self._kept[trace_id]
-        return copied(kept.parsed), kept.ties
+        entry = self._entries[trace_id]
+        return copied(entry.parsed), entry.ties
 
     def drop(self, trace_ids: Iterable[str]) -> None:
         """Drop traces that are read again, because they have new spans."""
         for trace_id in trace_ids:
-            kept = self._kept.pop(trace_id, None)
+            entry = self._entries.pop(trace_id, None)
             self._written.pop(trace_id, None)
-            if kept is not None:
-                self._text.remove(kept.parsed.calls)
+            if entry is not None:
+                self._text.remove(entry.parsed.calls)
 
     def clear(self) -> None:
         """Drop all traces."""
@@ -71,7 +71,7 @@ class ParsedTraces:
         self.large.clear()
 
     def _clear_small(self) -> None:
-        self._kept.clear()
+        self._entries.clear()
         self._written.clear()
         self._text = TextSize()
 
@@ -84,17 +84,17 @@ class ParsedTraces:
             tied: The keys of all traces of `parsed`.
             trace_ids: The traces to keep.
         """
-        own = {trace_id: _Kept(ParsedRows(), Ties([], [], [])) for trace_id in trace_ids}
-        share_out(parsed, {trace_id: kept.parsed for trace_id, kept in own.items()})
+        own = {trace_id: _Entry(ParsedRows(), Ties([], [], [])) for trace_id in trace_ids}
+        share_out(parsed, {trace_id: entry.parsed for trace_id, entry in own.items()})
         # `Ties` has three columns: trace id, key of the trace, and the key that it seeks.
         for row in zip(*tied, strict=True):
             if row[0] in own:
                 for column, value in zip(own[row[0]].ties, row, strict=True):
                     column.append(value)
         self.drop(own)
-        self._kept.update(own)
-        for kept in own.values():
-            self._text.add(kept.parsed.calls)
+        self._entries.update(own)
+        for entry in own.values():
+            self._text.add(entry.parsed.calls)
         if self._text.size > self._most_text:
             self._clear_small()
 
@@ -104,4 +104,4 @@ class ParsedTraces:
 
     def note_stored(self, rows: Mapping[str, Rows]) -> None:
         """Note the derived rows of traces that the store has."""
-        self._written.update((one, own) for one, own in rows.items() if one in self._kept)
+        self._written.update((one, own) for one, own in rows.items() if one in self._entries)

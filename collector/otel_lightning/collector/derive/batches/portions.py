@@ -120,12 +120,12 @@ class Portions:
             These traces, parsed again; their keys stay those of `ties`.
         """
         parsed = ParsedRows(memory=memory)
-        met = _met([*self.ties(), *others], len(self._some))
+        tied_outside = _tied_outside([*self.ties(), *others], len(self._some))
         # These are looked for among all traces of a batch, and no key leads to them.
         judged = {trace for one in self._some for each in one.judges.values() for trace in each}
         named = Counter(rollout for one in self._some for rollout in one.tasks)
         for number, one in enumerate(self._some):
-            first = met[number] | one.judges.keys() | (judged & one.traces)
+            first = tied_outside[number] | one.judges.keys() | (judged & one.traces)
             first |= {trace for name, trace in one.stated_by.items() if named[name] > 1}
             if first:
                 parsed.add(_taken(one, _together(one.tied, first), memory))
@@ -217,7 +217,7 @@ def _judges(parsed: ParsedRows) -> dict[str, set[str]]:
     return judges
 
 
-def _met(tied: Sequence[Ties], count: int) -> list[set[str]]:
+def _tied_outside(tied: Sequence[Ties], count: int) -> list[set[str]]:
     """Return the traces of each of the first `count` portions that are tied to another portion."""
     holders: dict[str, int] = {}
     for number, one in enumerate(tied):

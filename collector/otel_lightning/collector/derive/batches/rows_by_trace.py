@@ -62,26 +62,26 @@ class Change(NamedTuple):
 
 def by_trace(derived: Derived, trace_ids: Collection[str]) -> dict[str, Rows]:
     """Return the rows of some traces, by trace and table."""
-    found: dict[str, Rows] = {trace_id: {} for trace_id in trace_ids}
+    rows: dict[str, Rows] = {trace_id: {} for trace_id in trace_ids}
     for table in TABLES:
         for row in getattr(derived, table):
-            if row.trace_id in found:
-                found[row.trace_id].setdefault(table, []).append(row)
+            if row.trace_id in rows:
+                rows[row.trace_id].setdefault(table, []).append(row)
     for (trace_id, span_id), reason in derived.unread.items():
-        if trace_id in found:
-            found[trace_id].setdefault(UNREAD, []).append((span_id, reason))
-    return found
+        if trace_id in rows:
+            rows[trace_id].setdefault(UNREAD, []).append((span_id, reason))
+    return rows
 
 
 def noted(rows: Rows) -> Noted:
     """Return the values of the rows of one trace by key, to compare other rows with them later."""
-    found: Noted = {}
+    hashes: Noted = {}
     for table in KEYS:
-        own = found[table] = {}
+        own = hashes[table] = {}
         for key, row in _keyed(table, rows):
             values = row if table == UNREAD else _VALUES[table](row)
             own[key] = values if key not in own else (own[key], values)
-    return found
+    return hashes
 
 
 def change(before: Noted, after: Noted, rows: Rows) -> Change:
@@ -92,15 +92,15 @@ def change(before: Noted, after: Noted, rows: Rows) -> Change:
         after: The present rows.
         rows: The same rows.
     """
-    found = Change({}, {}, {})
+    changes = Change({}, {}, {})
     for table in KEYS:
         old, new = before[table], after[table]
         changed = {key for key, values in new.items() if old.get(key) != values}
-        found.gone[table] = [key for key in old if key in changed or key not in new]
-        found.new[table], found.same[table] = [], []
+        changes.gone[table] = [key for key in old if key in changed or key not in new]
+        changes.new[table], changes.same[table] = [], []
         for key, row in _keyed(table, rows):
-            (found.new if key in changed else found.same)[table].append(row)
-    return found
+            (changes.new if key in changed else changes.same)[table].append(row)
+    return changes
 
 
 def _keyed(table: str, rows: Rows) -> Iterator[tuple[Key, Any]]:

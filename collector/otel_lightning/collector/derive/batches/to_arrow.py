@@ -113,12 +113,12 @@ def _written_once(records: Sequence[Any], name: str) -> list[bytes | None]:
     """Return what `_written` does; a value that records in a row share is written once."""
     last: Any = None
     text: bytes | None = None
-    found = []
+    texts = []
     for value in map(attrgetter(name), records):
         if value is not last:
             last, text = value, None if value is None else dumps(value)
-        found.append(text)
-    return found
+        texts.append(text)
+    return texts
 
 
 def _messages(calls: Sequence[LlmCall], name: str) -> list[bytes | None]:

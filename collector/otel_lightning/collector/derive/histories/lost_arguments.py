@@ -14,7 +14,7 @@ from otel_lightning.collector.derive.messages.message_memory import MessageMemor
 from otel_lightning.collector.derive.rows import History, LlmCall, Message
 
 Part = dict[str, Any]
-TOLD = ("arguments", "arguments_raw")
+ARGUMENT_KEYS = ("arguments", "arguments_raw")
 
 
 def forget(call: LlmCall) -> None:
@@ -31,15 +31,15 @@ def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
 
     The ids of tool calls are left, so that rollouts which say the same are told apart by them.
     """
-    found = histories.history(call, memory)
+    whole = histories.history(call, memory)
     if not call.lost_arguments:
-        return found
-    sent, said = map(_without, (call.input_messages, call.output_messages))
-    bare = histories.history(replace(call, input_messages=sent, output_messages=said))
+        return whole
+    sent, answered = map(_without, (call.input_messages, call.output_messages))
+    bare = histories.history(replace(call, input_messages=sent, output_messages=answered))
     # Beginnings are searched from the end, so the less exact ones come first.
-    return found._replace(
-        prefixes=[*bare.prefixes, *found.prefixes],
-        with_answer=[*found.with_answer, *bare.with_answer],
+    return whole._replace(
+        prefixes=[*bare.prefixes, *whole.prefixes],
+        with_answer=[*whole.with_answer, *bare.with_answer],
     )
 
 
@@ -55,7 +55,7 @@ def recall(calls: Sequence[LlmCall]) -> None:
     stated: dict[str, Part] = {}
     for part in (part for message in sent for part in _calls(message)):
         if part.get("id") and "arguments" in part:
-            stated[part["id"]] = {key: part[key] for key in TOLD if key in part}
+            stated[part["id"]] = {key: part[key] for key in ARGUMENT_KEYS if key in part}
     for call in calls:
         outputs = call.output_messages if call.lost_arguments else None
         if any("arguments" not in part for one in outputs or () for part in _calls(one)):
@@ -87,4 +87,4 @@ def _without(messages: list[Message] | None) -> list[Message] | None:
 def _bare(part: Part) -> Part:
     if part["type"] != "tool_call":
         return part
-    return {key: value for key, value in part.items() if key not in TOLD}
+    return {key: value for key, value in part.items() if key not in ARGUMENT_KEYS}

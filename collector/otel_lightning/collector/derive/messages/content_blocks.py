@@ -166,7 +166,7 @@ _PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
 BLOCK_TYPES = frozenset(_PARTS)
 """The types of blocks that are read."""
 _GEMINI = ("function_call", "functionCall", "function_response", "functionResponse")
-_TOLD = (
+_BY_KEY = (
     "thought",
     "text",
     "reasoning",
@@ -177,6 +177,6 @@ _TOLD = (
     "toolResponse",
     "function",
 )
-_UNTYPED = (*_TOLD, *_GEMINI, *media_parts.UNTYPED)
+_UNTYPED = (*_BY_KEY, *_GEMINI, *media_parts.UNTYPED)
 """The keys by which blocks without a `type` are told apart. `thought` comes first, because Gemini's
 thoughts have a `text` too."""

@@ -28,8 +28,8 @@ def documents(values: Any) -> list[Document] | None:
         values = next((value for value in listed if isinstance(value, list)), None)
     if not isinstance(values, list):
         return None
-    found = [_document(value) for value in values]
-    return [one for one in found if one] or None
+    parsed = [_document(value) for value in values]
+    return [one for one in parsed if one] or None
 
 
 def _document(value: Any) -> Document:
@@ -53,8 +53,8 @@ def _document(value: Any) -> Document:
 
 
 def _first(value: Mapping[str, Any], keys: Iterable[str]) -> Any:
-    found = (value[key] for key in keys if isinstance(value.get(key), str | int | float))
-    return next(found, None)
+    values = (value[key] for key in keys if isinstance(value.get(key), str | int | float))
+    return next(values, None)
 
 
 def number(value: Any) -> float | None:

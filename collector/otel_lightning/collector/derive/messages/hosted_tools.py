@@ -19,8 +19,8 @@ _CODE, _RAN = (
     ("executable_code", "executableCode"),
     ("code_execution_result", "codeExecutionResult"),
 )
-_ANSWERS = ("output", "results", "outputs", "result", "content")
-_ASKED = ("queries", "code", "input", "prompt", "query", "operation")
+_RESPONSE_KEYS = ("output", "results", "outputs", "result", "content")
+_ARGUMENT_KEYS = ("queries", "code", "input", "prompt", "query", "operation")
 """What items without `arguments` and `action` are about."""
 
 
@@ -69,13 +69,13 @@ def _arguments(item: Mapping[str, Any]) -> Any:
         return given if value is None else value
     if given is not None:
         return given
-    return {key: item[key] for key in _ASKED if item.get(key) is not None}
+    return {key: item[key] for key in _ARGUMENT_KEYS if item.get(key) is not None}
 
 
 def _hosted_call(item: Mapping[str, Any], kind: str, name: str) -> list[Part]:
     body = {"type": kind, "arguments": _arguments(item)}
     parts: list[Part] = [{"type": CALL, "id": str(item["id"]), "name": name, CALL: body}]
-    response = next((item[key] for key in _ANSWERS if item.get(key) is not None), None)
+    response = next((item[key] for key in _RESPONSE_KEYS if item.get(key) is not None), None)
     error = item.get("error")
     if error is None and item.get("status") == "failed":
         error = "failed"

@@ -61,13 +61,15 @@ def separated(message: Any, offered: Iterable[Any]) -> Any:
         return message
     names = [str(tool.get("name")) for tool in offered if isinstance(tool, dict)]
     flat = [{"id": call.get("id"), **payloads.details(call, "function")} for call in calls]
-    apart = [one for call in flat for one in separate(call, names)]
-    return message if len(apart) == len(calls) else {**message, "tool_calls": apart}
+    separate_calls = [one for call in flat for one in separate(call, names)]
+    return (
+        message if len(separate_calls) == len(calls) else {**message, "tool_calls": separate_calls}
+    )
 
 
 def _objects(text: str) -> list[str]:
     """Return the JSON objects that follow each other in a text; [] if it holds anything else."""
-    found, at = [], 0
+    objects, at = [], 0
     while at < len(text):
         try:
             value, end = _decoder.raw_decode(text, at)
@@ -75,9 +77,9 @@ def _objects(text: str) -> list[str]:
             return []
         if not isinstance(value, dict):
             return []
-        found.append(text[at:end])
+        objects.append(text[at:end])
         at = end
-    return found
+    return objects
 
 
 def _equal_parts(joined: object, count: int) -> list[str | None]:

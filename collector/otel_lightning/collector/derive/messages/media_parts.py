@@ -39,10 +39,10 @@ def media_part(kind: str, block: Mapping[str, Any]) -> Part:
         {'type': 'blob', 'modality': 'image', 'mime_type': 'image/png', 'content': 'iVBO'}
     """
     facts = {} if "modality" in block else _facts(kind, block)
-    found = _carried(facts)
-    if found is None:
+    carried = _carried(facts)
+    if carried is None:
         return {**block, "type": kind}
-    form, key, value = found
+    form, key, value = carried
     modality = next((one for one in MODALITIES if one in kind), None)
     mime_type = _mime_type(facts, modality)
     head, inside, data = value.partition(_EMBEDDED)

@@ -83,17 +83,17 @@ class MessageMemory:
         # bracket.
         start = end = len(text) - 1
         for _ in range(LOOK_BACK + 1):
-            kept = self._texts.get(text[max(end - MARK, 0) : end])
+            remembered = self._texts.get(text[max(end - MARK, 0) : end])
             if (
-                kept is not None
-                and len(kept[0]) == end
+                remembered is not None
+                and len(remembered[0]) == end
                 and text[end] in ",]"
-                and text.startswith(kept[0])
+                and text.startswith(remembered[0])
             ):
                 if start < len(text) - 1:  # it is needed once: the next text continues this one
                     del self._texts[text[max(end - MARK, 0) : end]]
                     self._texts_size -= end
-                return kept[1], "[" + text[start:]
+                return remembered[1], "[" + text[start:]
             # Back to the beginning of the message before, and over the comma in front of it.
             # Python's `json.dumps` writes a space behind the comma.
             start = text.rfind(STARTS, 0, start)
@@ -128,11 +128,11 @@ class MessageMemory:
             return None
         try:
             (part,) = value["parts"]
-            kept = self._shared.get(_key_of_text(value["role"], part, part["content"]))
+            shared = self._shared.get(_key_of_text(value["role"], part, part["content"]))
         except (KeyError, TypeError, ValueError):
             return None
         # The key lacks other fields, such as a finish reason, so the whole message is compared.
-        return kept if kept is not None and kept == value else None
+        return shared if shared is not None and shared == value else None
 
     def one_copy(self, message: Message) -> Message:
         """Return the copy that stands for a message and all that equal it."""
@@ -145,21 +145,26 @@ class MessageMemory:
             key, size = None, 0
         if key is None:
             key, size = _key(message), length(message)
-        kept = self._shared.get(key)
+        shared = self._shared.get(key)
         # The same texts of arguments were parsed differently here: this message is kept by its
         # digest.
-        if kept is not None and type(key) is tuple and len(key) > MOST_EXACT and kept != message:
+        if (
+            shared is not None
+            and type(key) is tuple
+            and len(key) > MOST_EXACT
+            and shared != message
+        ):
             key = _digest(message)
-            kept = self._shared.get(key)
-        if kept is None:
+            shared = self._shared.get(key)
+        if shared is None:
             # Calls that were read keep their messages; only later ones get new copies.
             if len(self._shared) >= AT_MOST or self._shared_size > MOST_KEPT_TEXT:
                 self._shared.clear()
                 self._shared_size = 0
             self._shared_size += size
-            kept = self._shared[key] = SharedMessage(message)
-            kept.hashes, kept.is_whole = None, False
-        return kept
+            shared = self._shared[key] = SharedMessage(message)
+            shared.hashes, shared.is_whole = None, False
+        return shared
 
 
 def length(message: Message) -> int:

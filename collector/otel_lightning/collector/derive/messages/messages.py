@@ -64,7 +64,7 @@ def conversation(values: Iterable[Any], memory: MessageMemory | None = None) -> 
     """
     listed = values if isinstance(values, list) else list(values)
     known_before = memory.known if memory and len(listed) > 1 else None
-    found: list[Message] = []
+    messages: list[Message] = []
     is_plain = True
     for value in listed:
         plain: Message | None = None
@@ -73,15 +73,15 @@ def conversation(values: Iterable[Any], memory: MessageMemory | None = None) -> 
         elif known_before:
             plain = known_before(value)
         if plain is None:
-            found += read_message(value)
+            messages += read_message(value)
             is_plain = False
         else:
-            found.append(plain)
+            messages.append(plain)
             is_plain = is_plain and plain["role"] != "tool"
     if not is_plain:
-        return joined(found, memory)
+        return joined(messages, memory)
     # Only messages of tools may have to be joined, or lack ids.
-    return _shared(found, memory)
+    return _shared(messages, memory)
 
 
 def joined(messages: list[Message], memory: MessageMemory | None = None) -> list[Message]:
@@ -123,8 +123,8 @@ def _with_ids(turns: list[Message]) -> list[Message]:
     has an id. OpenLIT and LangChain's handler of Langfuse drop the ids in JavaScript.
     """
     for at, message in enumerate(turns):
-        asked = message["parts"] if message["role"] == "assistant" else ()
-        ids = [part.get("id") for part in asked if part["type"] == "tool_call"]
+        parts = message["parts"] if message["role"] == "assistant" else ()
+        ids = [part.get("id") for part in parts if part["type"] == "tool_call"]
         after = list(takewhile(lambda one: one["role"] == "tool", turns[at + 1 :])) if ids else []
         given = [[part.get("id") for part in one["parts"]] for one in after]
         if given and given == [[None]] * len(ids):

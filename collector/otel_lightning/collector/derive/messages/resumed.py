@@ -16,9 +16,9 @@ def continued(text: str | None, memory: MessageMemory) -> list[Message] | None:
     Returns:
         The messages, in a new list; None if the text continues no remembered text.
     """
-    if text is None or text[-1:] != "]" or (found := memory.resume(text)) is None:
+    if text is None or text[-1:] != "]" or (remembered := memory.resume(text)) is None:
         return None
-    before, rest = found
+    before, rest = remembered
     values = parse(rest)
     if not isinstance(values, list):
         return None

@@ -30,24 +30,24 @@ def response(chunks: Iterable[Any]) -> dict[str, Any] | None:
     return {**whole, "choices": [choices[at] for at in sorted(choices, key=str)]} if whole else None
 
 
-def _add(choice: dict[str, Any], said: Mapping[str, Any]) -> None:
+def _add(choice: dict[str, Any], chunk: Mapping[str, Any]) -> None:
     """Add what one chunk says of a choice."""
     message = choice.setdefault("message", {"role": "assistant"})
-    delta = as_object(said.get("delta"))
+    delta = as_object(chunk.get("delta"))
     for name in TEXTS:
         if isinstance(text := delta.get(name), str):
             message[name] = message.get(name, "") + text
     for call in delta.get("tool_calls") or ():
         _add_call(message.setdefault("tool_calls", []), as_object(call))
     for name in LISTS:
-        if isinstance(more := said.get(name), list):
+        if isinstance(more := chunk.get(name), list):
             choice[name] = [*choice.get(name, ()), *more]
-    tokens = as_object(said.get("logprobs")).get("content")
+    tokens = as_object(chunk.get("logprobs")).get("content")
     if isinstance(tokens, list):
         known = choice.setdefault("logprobs", {"content": []})
         known["content"] = [*known["content"], *tokens]
-    if said.get("finish_reason"):
-        choice["finish_reason"] = said["finish_reason"]
+    if chunk.get("finish_reason"):
+        choice["finish_reason"] = chunk["finish_reason"]
 
 
 def _add_call(calls: list[dict[str, Any]], call: Mapping[str, Any]) -> None:

@@ -46,10 +46,10 @@ def outcome(value: Any) -> Any:
         >>> outcome("CallToolResult(content=[TextContent(type='text', text='no')], isError=True)")
         {'error': 'no'}
     """
-    said = plain(value)
-    if isinstance(value, str) and said != value and (found := SPELLED.fullmatch(value)):
-        return {"error": said} if FAILED.search(value, found.end("quoted")) else said
-    return said
+    text = plain(value)
+    if isinstance(value, str) and text != value and (match := SPELLED.fullmatch(value)):
+        return {"error": text} if FAILED.search(value, match.end("quoted")) else text
+    return text
 
 
 def _wrapped_text(block: dict[str, Any]) -> Any:
@@ -66,9 +66,9 @@ def _wrapped_text(block: dict[str, Any]) -> Any:
 def _spelled_text(text: str) -> str:
     """Return the text in the `repr()` of one or several text blocks; other texts unchanged."""
     written = parse(text) if text.startswith('["') else [text]
-    found = [SPELLED.fullmatch(str(one)) for one in written or ()]
-    said = [str(parse_literal(one["quoted"])) for one in found if one]
-    return "".join(said) if said and len(said) == len(found) else text
+    matches = [SPELLED.fullmatch(str(one)) for one in written or ()]
+    texts = [str(parse_literal(one["quoted"])) for one in matches if one]
+    return "".join(texts) if texts and len(texts) == len(matches) else text
 
 
 def _is_text_block(block: Any) -> bool:

@@ -29,8 +29,8 @@ def tool_call_part(call_id: object, name: object, arguments: Any) -> Part:
 def response_part(call_id: object, response: Any) -> Part:
     """Return a tool call's response; a list of text blocks becomes their text."""
     part: Part = {"type": "tool_call_response", "id": _name(call_id)}
-    said = plain(response)
-    return part if said is None else {**part, "response": said}
+    content = plain(response)
+    return part if content is None else {**part, "response": content}
 
 
 def _name(value: object) -> str | None:
@@ -42,15 +42,15 @@ def distinct_calls(parts: list[Part]) -> list[Part]:
     if len(parts) == 1:
         return parts
     seen: dict[str, Part] = {}
-    kept = []
+    distinct = []
     for part in parts:
         call_id = part.get("id") if part["type"] == "tool_call" else None
         first = part if call_id is None else seen.setdefault(call_id, part)
         if first is part:
-            kept.append(part)
+            distinct.append(part)
         elif not first.get("arguments"):  # the content block of a stream may lack arguments
             first.update(part)
-    return kept
+    return distinct
 
 
 def parts_of(messages: Iterable[Mapping[str, Any]] | None, kind: str) -> Iterator[Part]:

@@ -121,13 +121,13 @@ def outcome(text: str) -> Any:
         >>> outcome("status='failure' result=None error='no such city' images=None")
         {'error': 'no such city'}
     """
-    found = OUTCOME.fullmatch(text) if text.startswith("status='") else None
-    if found is None:
+    match = OUTCOME.fullmatch(text) if text.startswith("status='") else None
+    if match is None:
         return text
-    if found["error"] != "None":
-        return {"error": json_text.parse_literal(found["error"])}
-    result = json_text.parse_literal(found["result"])
-    return found["result"] if result is None and found["result"] != "None" else result
+    if match["error"] != "None":
+        return {"error": json_text.parse_literal(match["error"])}
+    result = json_text.parse_literal(match["result"])
+    return match["result"] if result is None and match["result"] != "None" else result
 
 
 def unquoted(value: Any) -> Any:
@@ -152,6 +152,6 @@ def tool_message(result: Any) -> Mapping[str, Any]:
     for key in ("output", "data", "kwargs"):
         inner = result.get(key) if isinstance(result, dict) else None
         result = inner if isinstance(inner, dict | str) else result
-    if isinstance(result, str) and (found := SPELLED.fullmatch(result)):
-        return {"content": json_text.parse_literal(found["quoted"]), "tool_call_id": found["id"]}
+    if isinstance(result, str) and (match := SPELLED.fullmatch(result)):
+        return {"content": json_text.parse_literal(match["quoted"]), "tool_call_id": match["id"]}
     return result if isinstance(result, dict) and "tool_call_id" in result else {}

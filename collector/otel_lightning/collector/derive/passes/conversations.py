@@ -70,12 +70,12 @@ def _continue_older(calls: Iterable[LlmCall], stated: Mapping[Place, str], nodes
     ordered = sorted(calls, key=order)
     above = [nodes[place_of(call)].parent for call in ordered]
     around = inherited(nodes, {place: place for place in stated}, above)
-    begun: set[Place] = set()
+    continued: set[Place] = set()
     for call, parent in zip(ordered, above, strict=True):
         place = around.get(parent)
-        if place is None or place in begun:
+        if place is None or place in continued:
             continue
-        begun.add(place)
+        continued.add(place)
         if "previous_response_id" in call.request_params:
             continue
         older = answered.get(stated[place])
@@ -140,7 +140,7 @@ def _by_service(nodes: Nodes, conversation_ids: dict[Place, str]) -> dict[Place,
     services: dict[str, set[str]] = defaultdict(set)
     for (trace_id, _), node in nodes.items():
         services[trace_id].add(node.resource.get("service.name", ""))
-    found: dict[tuple[str, str], str] = {}
+    names_by_trace: dict[tuple[str, str], str] = {}
     for name, ids in shared.items():
         # Services with spans in one trace call each other, so they are one application.
         groups = Groups[str]()
@@ -150,8 +150,11 @@ def _by_service(nodes: Nodes, conversation_ids: dict[Place, str]) -> dict[Place,
         roots = {trace_id: groups.root(min(services[trace_id])) for trace_id in ids}
         # A service without a name may be any of the others, so nothing is separated.
         if len(set(roots.values())) > 1 and not any("" in services[one] for one in ids):
-            found |= {(name, one): f"{root}/{name}" for one, root in roots.items()}
-    return {place: found.get((name, place[0]), name) for place, name in conversation_ids.items()}
+            names_by_trace |= {(name, one): f"{root}/{name}" for one, root in roots.items()}
+    return {
+        place: names_by_trace.get((name, place[0]), name)
+        for place, name in conversation_ids.items()
+    }
 
 
 def mark_held(calls: Iterable[LlmCall]) -> None:

@@ -51,14 +51,14 @@ def prepend(call: LlmCall, earlier: LlmCall, *, repeated: bool = False) -> None:
         repeated: Whether a call that begins with the same turn repeats the turns of the earlier
             one. It has these only once then.
     """
-    kept = [*_turns(unpack(earlier).input_messages), *_answer(earlier)]
+    earlier_turns = [*_turns(unpack(earlier).input_messages), *_answer(earlier)]
     own = unpack(call).input_messages or []
     system = [message for message in own if message["role"] == "system"]
-    turns, remaining = _turns(own), iter(kept)
-    if repeated and turns[:1] == kept[:1]:
+    turns, remaining = _turns(own), iter(earlier_turns)
+    if repeated and turns[:1] == earlier_turns[:1]:
         # `in` goes on from the last turn that was found, so turns in the same order are dropped.
         turns = [*dropwhile(lambda turn: turn in remaining, turns)]
-    call.input_messages = [*system, *kept, *turns]
+    call.input_messages = [*system, *earlier_turns, *turns]
 
 
 def infer_previous(calls: Sequence[LlmCall]) -> None:
@@ -87,12 +87,12 @@ def infer_previous(calls: Sequence[LlmCall]) -> None:
             own = [one for one in ended if one.trace_id == call.trace_id]
             # The latest of the same trace; or the only one elsewhere, since several cannot be told
             # apart.
-            if len(found := own[-1:] or ended) == 1:
-                alike.remove(found[0])
-                previous = {"previous_response_id": found[0].response_id}
+            if len(candidates := own[-1:] or ended) == 1:
+                alike.remove(candidates[0])
+                previous = {"previous_response_id": candidates[0].response_id}
                 call.request_params = {**previous, **call.request_params}
-        if asked := item_ids(call):
-            waiting[call.service_name, call.request_model, len(asked)].append(call)
+        if ids := item_ids(call):
+            waiting[call.service_name, call.request_model, len(ids)].append(call)
 
 
 def item_ids(call: LlmCall) -> list[str]:
@@ -117,9 +117,9 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
         requested the tools, False if it sends their results.
     """
     alike = f"items {call.service_name} {call.request_model}"
-    if call.history.tool_call_ids and (asked := item_ids(call)):
+    if call.history.tool_call_ids and (ids := item_ids(call)):
         ended = (call.end_ns or 0) // ANSWERED_WITHIN_NS
-        yield from ((f"{alike} {len(asked)} {at}", True) for at in (ended, ended + 1))
+        yield from ((f"{alike} {len(ids)} {at}", True) for at in (ended, ended + 1))
     elif call.history.has_responses and not has_earlier_turns(call):
         answered = sum(1 for _ in parts_of(call.input_messages, "tool_call_response"))
         yield f"{alike} {answered} {(call.start_ns or 0) // ANSWERED_WITHIN_NS}", False
@@ -135,10 +135,12 @@ def has_earlier_turns(call: LlmCall) -> bool:
 def _drop_continued(waiting: Mapping[tuple[Any, ...], list[LlmCall]], call: LlmCall) -> None:
     """Drop waiting calls that `call` continues: it repeats their tool calls or names their id."""
     previous = call.request_params.get("previous_response_id")
-    shown = {part.get("id") for part in parts_of(call.input_messages, "tool_call")}
-    for alike in waiting.values() if previous or shown else ():
+    repeated_ids = {part.get("id") for part in parts_of(call.input_messages, "tool_call")}
+    for alike in waiting.values() if previous or repeated_ids else ():
         alike[:] = [
-            one for one in alike if one.response_id != previous and shown.isdisjoint(item_ids(one))
+            one
+            for one in alike
+            if one.response_id != previous and repeated_ids.isdisjoint(item_ids(one))
         ]
 
 

@@ -22,10 +22,10 @@ def settle(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nodes) ->
     """
     if not any(_is_unsettled(call) for call in calls):
         return
-    beside: dict[Place, list[int]] = defaultdict(list)
+    tool_starts: dict[Place, list[int]] = defaultdict(list)
     for tool in tools:
         node = nodes[tool.trace_id or "", tool.span_id or ""]
-        beside[node.parent].append(node.start_ns or 0)
+        tool_starts[node.parent].append(node.start_ns or 0)
     # By parent span: the start of the next call, since calls are visited from the last to the
     # first.
     following: dict[Place, int] = {}
@@ -35,10 +35,10 @@ def settle(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nodes) ->
         following[around] = call.start_ns or 0
         if not _is_unsettled(call):
             continue
-        starts = (start for start in beside[around] if start >= (call.end_ns or 0))
+        starts = (start for start in tool_starts[around] if start >= (call.end_ns or 0))
         if any(until is None or start < until for start in starts):
             call.finish_reason = "tool_calls"
-        elif place_of(call) in beside or not around[1]:
+        elif place_of(call) in tool_starts or not around[1]:
             # Unknown: tools ran inside the call, or no parent span shows which tools ran after it.
             call.finish_reason = None
 

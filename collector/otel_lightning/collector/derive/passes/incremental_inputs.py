@@ -30,7 +30,7 @@ def join(calls: Sequence[LlmCall]) -> list[LlmCall]:
     if not askers:
         return []
     conversations = {_conversation(call) for call in calls if place_of(call) in askers} - {None}
-    begun = set()
+    begun_conversations = set()
     completed = []
     for call in calls:
         earlier, conversation = askers.get(place_of(call)), _conversation(call)
@@ -38,11 +38,13 @@ def join(calls: Sequence[LlmCall]) -> list[LlmCall]:
             earlier_turns.prepend(call, earlier, repeated=True)
             completed.append(call)
         if call.content == "full" and (
-            earlier.content != "full" if earlier else conversation in begun and _is_alone(call)
+            earlier.content != "full"
+            if earlier
+            else conversation in begun_conversations and _is_alone(call)
         ):
             call.content = "truncated"
         if conversation in conversations:
-            begun.add(conversation)
+            begun_conversations.add(conversation)
     return completed
 
 
@@ -60,9 +62,9 @@ def _askers(calls: Sequence[LlmCall]) -> dict[Place, LlmCall]:
     Some servers number the tool calls of each answer anew. So the asking call is the only one that
     fits: under the same parent, before, with these tool calls, and not continued yet.
     """
-    found: dict[Place, LlmCall] = {}
+    earlier: dict[Place, LlmCall] = {}
     if not any(call.history.unrequested_ids for call in calls):
-        return found
+        return earlier
     waiting: dict[Place, list[LlmCall]] = defaultdict(list)
     for call in calls:
         history = call.history
@@ -75,11 +77,11 @@ def _askers(calls: Sequence[LlmCall]) -> dict[Place, LlmCall]:
             answered = set(history.unrequested_ids)
             fit = [one for one in siblings if _asked_for(answered, one)]
             if len(fit) == 1 and (fit[0].end_ns or 0) <= call.latest_start_ns:
-                found[place_of(call)] = fit[0]
+                earlier[place_of(call)] = fit[0]
                 siblings.remove(fit[0])
         if history.tool_call_ids:
             siblings.append(call)
-    return found
+    return earlier
 
 
 def _asked_for(answered: set[str], call: LlmCall) -> bool:

@@ -102,6 +102,6 @@ def _answer(call: LlmCall, results: Mapping[str, object]) -> list[Message]:
     """Return what a call adds to the history of the next one: its answer, and what tools said."""
     parts = [part for output in unpack(call).output_messages or () for part in output["parts"]]
     ids = [part.get("id") for part in parts if part["type"] == "tool_call"]
-    said = [response_part(one, results.get(one or "")) for one in ids]
-    answers: list[Message] = [{"role": "tool", "parts": [part]} for part in said]
+    responses = [response_part(one, results.get(one or "")) for one in ids]
+    answers: list[Message] = [{"role": "tool", "parts": [part]} for part in responses]
     return [{"role": "assistant", "parts": parts}, *answers] if parts else []

@@ -41,7 +41,7 @@ def by_request(bodies: Iterable[Log]) -> Mapping[tuple[str, str], list[Log]]:
     sent: dict[tuple[str, str], Log] = {}
     answered: list[Log] = []
     waiting: dict[tuple[str | None, ...], list[Log]] = defaultdict(list)
-    found: dict[tuple[str, str], list[Log]] = defaultdict(list)
+    records: dict[tuple[str, str], list[Log]] = defaultdict(list)
     for log in sorted(bodies, key=_place):
         trace_id, attributes = log.trace_id or "", log.attributes
         source = trace_id, *map(attributes.get, SOURCES)
@@ -54,13 +54,15 @@ def by_request(bodies: Iterable[Log]) -> Mapping[tuple[str, str], list[Log]]:
             answered.append(log)
         else:
             # Of several requests at once none is known to be that of the response.
-            asked = waiting.pop(source, [])
-            found[trace_id, attributes[REQUEST]] += [*asked, log] if len(asked) == 1 else [log]
+            waiting_bodies = waiting.pop(source, [])
+            records[trace_id, attributes[REQUEST]] += (
+                [*waiting_bodies, log] if len(waiting_bodies) == 1 else [log]
+            )
     for log in answered:
         trace_id = log.trace_id or ""
         own = sent.get((trace_id, log.attributes[BODY]))
-        found[trace_id, log.attributes[REQUEST]] += [log] if own is None else [own, log]
-    return found
+        records[trace_id, log.attributes[REQUEST]] += [log] if own is None else [own, log]
+    return records
 
 
 def _place(log: Log) -> tuple[int, int]:

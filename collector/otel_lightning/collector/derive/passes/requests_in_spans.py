@@ -40,11 +40,11 @@ def add(
         The calls that were changed.
     """
     lost = {place_of(call) for call in calls if _lost_its_requests(call)}
-    shown = [*_below(ran, lost, nodes), *_beside(ran, calls, lost, nodes)] if lost else []
-    found = sorted([*requests, *shown], key=in_time)
-    known = {place_of(call): call for call in calls} if found else {}
+    executed = [*_below(ran, lost, nodes), *_beside(ran, calls, lost, nodes)] if lost else []
+    tool_calls = sorted([*requests, *executed], key=in_time)
+    known = {place_of(call): call for call in calls} if tool_calls else {}
     changed: dict[Place, LlmCall] = {}
-    for request in found:
+    for request in tool_calls:
         place = request.trace_id or "", request.llm_span_id or ""
         if request.name is None:
             above = nodes[place].parent if place in nodes else place
@@ -80,9 +80,9 @@ def _add_to(call: LlmCall, request: ToolCall) -> None:
     output = answer[0]
     if request.tool_call_id in {part.get("id") for part in output["parts"]}:
         return
-    asked = tool_parts.tool_call_part(request.tool_call_id, request.name, request.arguments)
+    tool_call = tool_parts.tool_call_part(request.tool_call_id, request.name, request.arguments)
     # A copy, because kept rows may share the message.
-    output = {**output, "parts": [*output["parts"], asked]}
+    output = {**output, "parts": [*output["parts"], tool_call]}
     call.output_messages = [output, *answer[1:]]
     call.from_executions = call.from_executions or request.source != "request"
     if call.from_executions or call.content == "absent":

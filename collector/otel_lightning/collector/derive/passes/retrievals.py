@@ -13,7 +13,7 @@ PROBE = 200
 
 
 def place(
-    found: Iterable[Retrieval], calls: Sequence[LlmCall], assigned: Rollouts
+    retrievals: Iterable[Retrieval], calls: Sequence[LlmCall], assigned: Rollouts
 ) -> list[Retrieval]:
     """Keep each retrieval once; give it its rollout, and the call that used its documents.
 
@@ -21,11 +21,11 @@ def place(
     Where no text was recorded, of the documents or of the calls, it is the next call.
 
     Args:
-        found: What the spans of retrievers and rerankers say.
+        retrievals: What the spans of retrievers and rerankers say.
         calls: The model calls in time order, with their rollouts.
         assigned: The rollout of each span.
     """
-    ordered = sorted(found, key=lambda row: (row.start_ns or 0, row.trace_id, row.span_id))
+    ordered = sorted(retrievals, key=lambda row: (row.start_ns or 0, row.trace_id, row.span_id))
     rows = _without_inner(ordered)
     for row in rows:
         row.rollout_id = assigned.of(row.trace_id, row.span_id)

@@ -31,8 +31,8 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
         ended = end_ns // WITHIN_NS
         # Fewer calls are an SDK's than a framework's, so the SDK's has several marks: also of the
         # interval before, if it began there.
-        begun = min(call.start_ns or end_ns, end_ns - LATER_NS) // WITHIN_NS
-        ends = {max(begun, ended - 1), ended, ended + 1} if is_sdks else {ended}
+        first_interval = min(call.start_ns or end_ns, end_ns - LATER_NS) // WITHIN_NS
+        ends = {max(first_interval, ended - 1), ended, ended + 1} if is_sdks else {ended}
         for at in sorted(ends):
             yield from ((f"{kind} {at}", is_sdks) for kind in _kinds(call))
     if call.history.input_hash and (_is_clients(call) or _is_frameworks(call)):
@@ -118,12 +118,12 @@ def _kinds(call: LlmCall) -> list[tuple[object, ...]]:
 
 
 def _contains(whole: LlmCall, own: LlmCall) -> bool:
-    begun = (whole.start_ns or 0) <= own.latest_start_ns
+    starts_before = (whole.start_ns or 0) <= own.latest_start_ns
     # Strands for TypeScript leaves Anthropic's cached tokens out, which the SDK's record includes.
     cached = (own.cached_input_tokens or 0) + (own.cache_creation_input_tokens or 0)
     sent = own.input_tokens
     counted = whole.input_tokens in {None, sent, sent and sent - cached}
-    return begun and counted and (own.end_ns or 0) <= (whole.end_ns or 0) + LATER_NS
+    return starts_before and counted and (own.end_ns or 0) <= (whole.end_ns or 0) + LATER_NS
 
 
 def _is_inside(whole: LlmCall, own: LlmCall) -> bool:
@@ -134,5 +134,5 @@ def _is_inside(whole: LlmCall, own: LlmCall) -> bool:
     """
     if whole.input_tokens is None or whole.input_tokens != own.input_tokens:
         return False
-    begun = (own.start_ns or 0) <= whole.latest_start_ns
-    return begun and (whole.end_ns or 0) <= (own.end_ns or 0) + LATER_NS
+    starts_before = (own.start_ns or 0) <= whole.latest_start_ns
+    return starts_before and (whole.end_ns or 0) <= (own.end_ns or 0) + LATER_NS

@@ -31,10 +31,10 @@ def pairs(calls: Iterable[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     client: dict[Hashable, list[LlmCall]] = defaultdict(list)
     for call in calls:
         if call.history.input_hash:
-            kept = framework if call.response_id is None else client
+            records = framework if call.response_id is None else client
             above = call.parent_span_id
             place = (call.trace_id, above) if above else (call.service_name, None)
-            kept[*place, call.history.input_hash].append(call)
+            records[*place, call.history.input_hash].append(call)
     for key in framework.keys() & client.keys():
         known = _by_answer(client[key])
         for answer, wholes in _by_answer(framework[key]).items():
@@ -70,11 +70,11 @@ def _is_near(whole: LlmCall, own: LlmCall) -> bool:
 
 def _by_answer(calls: Iterable[LlmCall]) -> dict[bytes, list[LlmCall]]:
     """Return the calls that have an answer, by its parts in any order; each list is in order."""
-    found: dict[bytes, list[LlmCall]] = defaultdict(list)
+    by_answer: dict[bytes, list[LlmCall]] = defaultdict(list)
     for call in sorted(calls, key=order):
-        if said := comparable_parts(outputs(call)):
-            found[b"".join(sorted(map(dumps, said)))].append(call)
-    return found
+        if parts := comparable_parts(outputs(call)):
+            by_answer[b"".join(sorted(map(dumps, parts)))].append(call)
+    return by_answer
 
 
 def _models(call: LlmCall) -> frozenset[str]:

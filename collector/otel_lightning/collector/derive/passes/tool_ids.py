@@ -21,11 +21,11 @@ def unify(calls: Sequence[LlmCall]) -> None:
     if False not in [_ids_meet(call.history) for call in calls]:
         return
     names: dict[str, str] = {}
-    asked: list[str] = []
+    tool_call_ids: list[str] = []
     for call in calls:
         # Ids of a history are compared within it, and with the output of the call before.
-        names |= _disagreements(call.input_messages or [], asked)
-        asked = [
+        names |= _disagreements(call.input_messages or [], tool_call_ids)
+        tool_call_ids = [
             part["id"] for part in parts_of(call.output_messages, "tool_call") if part.get("id")
         ]
     if not names:
@@ -59,30 +59,30 @@ def _named(part: Part, names: Mapping[str, str]) -> Part:
     return part | {"id": names[part["id"]]} if is_renamed else part
 
 
-def _disagreements(history: Sequence[Message], asked: Sequence[str]) -> Mapping[str, str]:
+def _disagreements(history: Sequence[Message], tool_call_ids: Sequence[str]) -> Mapping[str, str]:
     """Pair tool call ids that no response uses with response ids that no tool call has, in order.
 
     Args:
         history: The input of one call.
-        asked: Tool call ids in the output of the previous call. They are used until the history
-            shows tool calls itself.
+        tool_call_ids: Tool call ids in the output of the previous call. They are used until the
+            history shows tool calls itself.
 
     Returns:
         The id to replace, with its replacement.
     """
-    turns = _tool_turns(history, asked)
+    turns = _tool_turns(history, tool_call_ids)
     names: dict[str, str] = {}
     # The calls that were asked for have no place in the history if it lost its tool calls. Where a
     # later response uses one of their ids, the first responses are not theirs.
     later = {one for turn in turns[1:] for one in turn.responses}
-    for turn in turns[1:] if later.intersection(asked) else turns:
+    for turn in turns[1:] if later.intersection(tool_call_ids) else turns:
         names |= _paired(turn)
     # Traceloop's output names `fc_…` where the next input names `call_…`. If the last tool calls of
     # the history are as many as the asked ones and share no id with them, they are the same calls
     # in the same order.
     repeated = next((turn.calls for turn in reversed(turns[1:]) if turn.calls), [])
-    if len(repeated) == len(asked) and set(repeated).isdisjoint(asked):
-        pairs = zip(asked, repeated, strict=True)
+    if len(repeated) == len(tool_call_ids) and set(repeated).isdisjoint(tool_call_ids):
+        pairs = zip(tool_call_ids, repeated, strict=True)
         names |= {item: shown for item, shown in pairs if item.startswith(ITEM)}
     return {orphan: met for orphan, met in names.items() if orphan and met}
 
@@ -94,9 +94,9 @@ class _ToolTurn(NamedTuple):
     responses: list[str]
 
 
-def _tool_turns(history: Iterable[Message], asked: Sequence[str]) -> list[_ToolTurn]:
-    """Split a history at its assistant messages; what comes before the first answers `asked`."""
-    turns = [_ToolTurn(list(asked), [])]
+def _tool_turns(history: Iterable[Message], tool_call_ids: Sequence[str]) -> list[_ToolTurn]:
+    """Split a history at its assistant messages; before the first, `tool_call_ids` are answered."""
+    turns = [_ToolTurn(list(tool_call_ids), [])]
     for message in history:
         if message["role"] == "assistant":
             called, last = _ids(message, "tool_call"), turns[-1]

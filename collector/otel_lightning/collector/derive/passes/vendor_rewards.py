@@ -120,11 +120,11 @@ def _braintrust(span: Span) -> Iterator[Reward]:
     """Yield Braintrust's scores: an object of them, or an attribute each."""
     attributes = span.attributes
     scores = json_text.as_object(json_text.parse(attributes.get(BRAINTRUST)))
-    found = {name: _number(value) for name, value in scores.items()}
+    numbers = {name: _number(value) for name, value in scores.items()}
     for key in shape_of(attributes).keys:
         if key.startswith(f"{BRAINTRUST}."):
-            found[key.removeprefix(f"{BRAINTRUST}.")] = score(attributes, key)
-    yield from _of_span(span, "braintrust", (Judgement(*one) for one in found.items()))
+            numbers[key.removeprefix(f"{BRAINTRUST}.")] = score(attributes, key)
+    yield from _of_span(span, "braintrust", (Judgement(*one) for one in numbers.items()))
 
 
 def _conventions(span: Span) -> Iterator[Reward]:
@@ -162,15 +162,15 @@ def _laminar(span: Span) -> Iterator[Reward]:
 
 def _openinference(span: Span) -> Iterator[Reward]:
     """Yield OpenInference's annotations and evaluations, which are two words for the same."""
-    found: dict[tuple[str, Judgement], Reward] = {}
+    rewards: dict[tuple[str, Judgement], Reward] = {}
     for prefix, (word, target) in OPENINFERENCE.items():
         for item in _listed(span.attributes, prefix):
             fields = item.get(word) if isinstance(item, dict) else None
             if isinstance(fields, dict) and fields.get("name"):
                 label, why = _text(fields, "label"), _text(fields, "explanation")
                 judged = Judgement(fields["name"], score(fields, "score"), label, why)
-                found[target, judged] = _openinference_reward(span, target, judged)
-    yield from (one for one in found.values() if one.value is not None or one.label)
+                rewards[target, judged] = _openinference_reward(span, target, judged)
+    yield from (one for one in rewards.values() if one.value is not None or one.label)
 
 
 def _listed(attributes: Attributes, prefix: str) -> list[Any]:
@@ -216,8 +216,8 @@ def _trulens(span: Span) -> Iterator[Reward]:
         yield Judgement(name, value, None, why).of(span, "trulens", judged.pop(), None)
 
 
-def _of_span(span: Span, source: str, found: Iterable[Judgement]) -> Iterator[Reward]:
-    return (one.of(span, source) for one in found if one.value is not None or one.label)
+def _of_span(span: Span, source: str, judgements: Iterable[Judgement]) -> Iterator[Reward]:
+    return (one.of(span, source) for one in judgements if one.value is not None or one.label)
 
 
 def _text(fields: dict[str, Any], key: str) -> str | None:

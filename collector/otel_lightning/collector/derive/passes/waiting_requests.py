@@ -30,8 +30,8 @@ class WaitingRequests:
         Matches are tried in this order: same name and arguments, same name, and a name among the
         arguments of a dispatcher.
         """
-        if execution.tool_call_id and (found := self._by_its_id(execution.tool_call_id)):
-            return found
+        if execution.tool_call_id and (request := self._by_its_id(execution.tool_call_id)):
+            return request
         start = execution.start_ns or 0
         self._stack(start - 1)
         return self._match(execution) or self._tied(execution, start)

@@ -47,21 +47,21 @@ def message(text: str) -> dict[str, Any] | None:
     """
     if "role='" not in text:
         return None
-    found = parse(text if text.endswith(")") and text[:1].isupper() else f"M({_listed(text)})")
-    if not isinstance(found, dict) or not isinstance(found.get("role"), str):
+    fields = parse(text if text.endswith(")") and text[:1].isupper() else f"M({_listed(text)})")
+    if not isinstance(fields, dict) or not isinstance(fields.get("role"), str):
         return None
     unset = {CLASS: "Unset"}
-    return {key: value for key, value in found.items() if key != CLASS and value != unset}
+    return {key: value for key, value in fields.items() if key != CLASS and value != unset}
 
 
 def _listed(text: str) -> str:
     """Put commas between the fields of an object that are separated by spaces alone."""
     depth = 0
 
-    def with_comma(found: re.Match[str]) -> str:
+    def with_comma(match: re.Match[str]) -> str:
         nonlocal depth
-        depth += bool(found["opens"]) - bool(found["closes"])
-        return ", " if found["gap"] and depth == 0 else found[0]
+        depth += bool(match["opens"]) - bool(match["closes"])
+        return ", " if match["gap"] and depth == 0 else match[0]
 
     return _FIELDS.sub(with_comma, text)
 
@@ -70,8 +70,8 @@ _FIELDS = re.compile(rf"{QUOTED}|(?P<opens>[\[({{])|(?P<closes>[\])}}])|(?P<gap>
 """What may stand between the fields of an object: texts, brackets and spaces."""
 
 
-def _plain(found: re.Match[str]) -> str:
-    return found["quoted"] or found["member"] or "None"
+def _plain(match: re.Match[str]) -> str:
+    return match["quoted"] or match["member"] or "None"
 
 
 def _value(node: ast.expr) -> Any:

@@ -88,10 +88,10 @@ def _too_long(texts: pa.Array, length: int | None) -> NDArray[np.int64]:
 
 def _by_owner(pairs: Pairs, places: NDArray[np.int64]) -> dict[Any, list[str]]:
     owners = np.repeat(np.arange(len(pairs.sizes)), pairs.sizes)[places]
-    found: dict[Any, list[str]] = {}
+    by_owner: dict[Any, list[str]] = {}
     for owner, name in zip(owners, pairs.keys.take(pa.array(places)).to_pylist(), strict=True):
-        found.setdefault(owner, []).append(name)
-    return found
+        by_owner.setdefault(owner, []).append(name)
+    return by_owner
 
 
 def _marked(pairs: Pairs, marks: dict[Any, list[tuple[str, str]]]) -> Pairs:

@@ -101,13 +101,13 @@ class Lag:
         """
         if self._derives:
             since_ns = self._since_ns()
-            found = find_stale(store, since_ns, waiting)
-            self._ids_before, self._new_ids = self._new_ids, found.new_ids
-            self._new_ns = found.new_ns
-            self._put_off_ns = _latest(found.put_off_ns, since_ns)
-            self._late_from_ns = _latest(found.oldest_ns, since_ns)
-            undated = self._started_ns if found.has_undated else None
-            known = [at for at in (found.oldest_ns, undated) if at is not None]
+            stale = find_stale(store, since_ns, waiting)
+            self._ids_before, self._new_ids = self._new_ids, stale.new_ids
+            self._new_ns = stale.new_ns
+            self._put_off_ns = _latest(stale.put_off_ns, since_ns)
+            self._late_from_ns = _latest(stale.oldest_ns, since_ns)
+            undated = self._started_ns if stale.has_undated else None
+            known = [at for at in (stale.oldest_ns, undated) if at is not None]
             self._oldest_ns = min(known, default=None)
         self.watch(unstored_ns)
 
@@ -134,8 +134,8 @@ class Lag:
             self._alarms.clear(LAGGING)
             return
         if not self._alarms.is_raised(LAGGING):
-            told = f"a request has waited {lag:.0f} s; --max-lag is {self._max_lag:g} s"
-            self._alarms.raise_alarm(LAGGING, told)
+            reason = f"a request has waited {lag:.0f} s; --max-lag is {self._max_lag:g} s"
+            self._alarms.raise_alarm(LAGGING, reason)
 
     def _since_ns(self) -> int:
         """Return when this process began, in Unix nanoseconds."""

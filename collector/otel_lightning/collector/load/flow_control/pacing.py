@@ -36,9 +36,9 @@ class Cost:
         """Add a measurement."""
         # Both sums forget at the same rate, so their quotient is an average in which a measurement
         # counts exp(-age / MEMORY_SECONDS), with its age in seconds of work.
-        kept = math.exp(-seconds / MEMORY_SECONDS)
-        self._seconds = kept * self._seconds + seconds
-        self._units = kept * self._units + units
+        weight = math.exp(-seconds / MEMORY_SECONDS)
+        self._seconds = weight * self._seconds + seconds
+        self._units = weight * self._units + units
 
     @property
     def per_unit(self) -> float:
@@ -62,9 +62,9 @@ class Pacing:
     def stored(self, size: int, traces: int, seconds: float) -> None:
         """Add a measurement of storing: bytes, and traces that have to be derived for them."""
         self._storing.add(size + BATCH_BYTES, seconds)
-        kept = math.exp(-seconds / MEMORY_SECONDS)
-        self._traces = kept * self._traces + traces
-        self._bytes = kept * self._bytes + size
+        weight = math.exp(-seconds / MEMORY_SECONDS)
+        self._traces = weight * self._traces + traces
+        self._bytes = weight * self._bytes + size
 
     def derived(self, traces: int, seconds: float) -> None:
         """Add a measurement of deriving."""

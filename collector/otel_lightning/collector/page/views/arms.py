@@ -38,16 +38,16 @@ def show(ask: ViewRequest, key: str) -> View:
     axis = plots.domain([*bounds, *(row["mean"] for row in rows)])
     days: dict[str, list[tuple[float, float, float | None, str]]] = {}
     for day in ask.rows("arms_days", key=key):
-        said = (
+        note = (
             f"{moment(day['day_ns'], '%d %b')}: {decimal(day['mean'])}, {number(day['rollouts'])}"
         )
-        days.setdefault(day["arm"], []).append((day["day_ns"], day["mean"], None, said))
+        days.setdefault(day["arm"], []).append((day["day_ns"], day["mean"], None, note))
     return View(
         "arm.html",
         f"Arms of {key}",
         {
             "key": key,
-            "rows": [_shown(row, axis, served, propensities, key) for row in rows],
+            "rows": [_for_template(row, axis, served, propensities, key) for row in rows],
             "axis": axis,
             "policies": policies,
             "served": served,
@@ -61,7 +61,7 @@ def show(ask: ViewRequest, key: str) -> View:
     )  # fmt: skip
 
 
-def _shown(
+def _for_template(
     row: dict[str, Any],
     axis: tuple[float, float],
     served: dict[str, float],
@@ -70,8 +70,8 @@ def _shown(
 ) -> dict[str, Any]:
     half = row["half"]
     low, high = (None, None) if half is None else (row["mean"] - half, row["mean"] + half)
-    found = {p["bin"]: p["choices"] for p in propensities if p["arm"] == row["arm"]}
-    titles = [f"{i / BINS} to {(i + 1) / BINS}: {number(found.get(i, 0))}" for i in range(BINS)]
+    choices = {p["bin"]: p["choices"] for p in propensities if p["arm"] == row["arm"]}
+    titles = [f"{i / BINS} to {(i + 1) / BINS}: {number(choices.get(i, 0))}" for i in range(BINS)]
     return {
         **row,
         "low": low,
@@ -79,7 +79,7 @@ def _shown(
         "interval": plots.interval(low, row["mean"], high, axis),
         "served": served.get(row["arm"]),
         "few": row["rollouts"] < FEW,
-        "bars": plots.bars([(titles[i], float(found.get(i, 0))) for i in range(BINS)], 30),
+        "bars": plots.bars([(titles[i], float(choices.get(i, 0))) for i in range(BINS)], 30),
         "href": address("/rollouts", arm=f"{key}={row['arm']}"),
     }
 

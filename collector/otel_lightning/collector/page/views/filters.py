@@ -42,15 +42,15 @@ def filter_of(ask: ViewRequest) -> dict[str, Any]:
     }
 
 
-def kept(ask: ViewRequest) -> dict[str, str]:
+def filter_parameters(ask: ViewRequest) -> dict[str, str]:
     """Return the parameters of the address that belong to the filter."""
     return {name: ask.query[name] for name in NAMES if ask.text(name)}
 
 
 def order(ask: ViewRequest) -> str:
     """Return the order that the address asks for; newest first if it asks for none we know."""
-    asked = ask.text("sort") or "newest"
-    return asked if asked in SORTS else "newest"
+    sort = ask.text("sort") or "newest"
+    return sort if sort in SORTS else "newest"
 
 
 def page_of(
@@ -80,7 +80,7 @@ def page_of(
 
 def _number(text: str) -> float | None:
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None

@@ -77,13 +77,13 @@ def _filled(rows: list[dict[str, Any]], interval_ns: int) -> list[tuple[str, flo
     if not rows:
         return []
     by_start = {row["start_ns"]: row for row in rows}
-    found = []
+    days = []
     # The statement returns only intervals with calls; a gap must look like one.
     for start in range(rows[0]["start_ns"], rows[-1]["start_ns"] + 1, interval_ns):
         row = by_start.get(start, {"calls": 0, "errors": 0})
         calls = f"{number_of(row['calls'], 'call')}, {number_of(row['errors'], 'error')}"
-        found.append((f"{moment(start, '%d %b %H:%M:%S')}: {calls}", float(row["calls"])))
-    return found
+        days.append((f"{moment(start, '%d %b %H:%M:%S')}: {calls}", float(row["calls"])))
+    return days
 
 
 def _mean(row: Mapping[str, Any]) -> str:

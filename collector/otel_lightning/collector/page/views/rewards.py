@@ -61,13 +61,13 @@ def evenly(rows: list[Any], most: int) -> list[Any]:
     return rows[:: max(math.ceil(len(rows) / most), 1)]
 
 
-def _bars(found: dict[int, int], row: dict[str, Any]) -> plots.Bars | None:
-    if not found:
+def _bars(counts: dict[int, int], row: dict[str, Any]) -> plots.Bars | None:
+    if not counts:
         return None
     low, high = row["least"], row["most"]
     width = (high - low) / BINS
     values = [
-        (f"{decimal(low + i * width)} …: {number(found.get(i, 0))}", float(found.get(i, 0)))
+        (f"{decimal(low + i * width)} …: {number(counts.get(i, 0))}", float(counts.get(i, 0)))
         for i in range(BINS)
     ]
     return plots.bars(values)

@@ -13,7 +13,7 @@ from otel_lightning.collector.page.view_request import (
     address,
     segment,
 )
-from otel_lightning.collector.page.views.filters import kept, page_of
+from otel_lightning.collector.page.views.filters import filter_parameters, page_of
 from otel_lightning.collector.page.views.rows import link
 from otel_lightning.collector.show.conversation import text_or_json
 
@@ -49,7 +49,7 @@ def show(ask: ViewRequest, rollout: str) -> View:
     }
     if ask.text("fragment"):
         return View("rollout_steps.html", rollout, window)
-    shown = {step["span_id"] for step in steps}
+    shown_ids = {step["span_id"] for step in steps}
     who = row["agent_name"] or row["service_name"]
     title = f"{row['task_id'] or rollout[:16]}{f' · {who}' if who else ''}"
     return View(
@@ -60,7 +60,7 @@ def show(ask: ViewRequest, rollout: str) -> View:
             **_credit(ask, row, became),
             **_neighbours(ask, row),
             "rewards": rewards,
-            "elsewhere": [one for one in rewards if one["span_id"] not in shown],
+            "elsewhere": [one for one in rewards if one["span_id"] not in shown_ids],
             "arms": ask.rows("rollout_arms", rollout=rollout),
             "traces": ask.rows("rollout_traces", **_place(row)),
             "errors": [r["step"] for r in ask.rows("rollout_errors", **_place(row))],
@@ -140,12 +140,12 @@ def _retrievals(
 ) -> dict[str | None, list[dict[str, Any]]]:
     """Return the look-ups of documents by the call that used them; None if none did."""
     by_call: dict[str | None, list[dict[str, Any]]] = {}
-    for found in ask.rows("rollout_retrievals", **place, spans=spans, most_text=20_000):
-        documents = [_document(one) for one in json.loads(found["documents"] or "[]")]
+    for retrieval in ask.rows("rollout_retrievals", **place, spans=spans, most_text=20_000):
+        documents = [_document(one) for one in json.loads(retrieval["documents"] or "[]")]
         # Plus what a look-up takes on the page without any text.
         size = sum(len(document["text"]) for document in documents) + 200
-        shown = {**found, "documents": documents, "size": size}
-        by_call.setdefault(found["llm_span_id"], []).append(shown)
+        item = {**retrieval, "documents": documents, "size": size}
+        by_call.setdefault(retrieval["llm_span_id"], []).append(item)
     return by_call
 
 
@@ -228,7 +228,7 @@ def _to_step(ask: ViewRequest, step: int) -> str:
 def _neighbours(ask: ViewRequest, row: dict[str, Any]) -> dict[str, Any]:
     """Return the addresses of the next and previous rollout within the filter, and of its list."""
     after = (row["start_ns"], ask.real("key"), row["rollout_id"])
-    filtered = kept(ask)
+    filtered = filter_parameters(ask)
     following = page_of(ask, 1, after=after)
     former = page_of(ask, 1, after=after, back=True)
     return {

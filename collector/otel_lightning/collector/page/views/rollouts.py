@@ -1,7 +1,13 @@
 """Rollouts: a filter in the address, and pages by key."""
 
 from otel_lightning.collector.page.view_request import PAGE_ROWS, View, ViewRequest
-from otel_lightning.collector.page.views.filters import NAMES, SORTS, kept, order, page_of
+from otel_lightning.collector.page.views.filters import (
+    NAMES,
+    SORTS,
+    filter_parameters,
+    order,
+    page_of,
+)
 from otel_lightning.collector.page.views.rows import linked
 
 OUTCOMES = ("terminated", "truncated", "open")
@@ -25,7 +31,7 @@ def show(ask: ViewRequest) -> View:
         more = ask.link(
             after=last["start_ns"], last=last["rollout_id"], key=last["sort_key"], fragment=None
         )
-    values = {"rows": linked(rows[:PAGE_ROWS], kept(ask)), "more": more}
+    values = {"rows": linked(rows[:PAGE_ROWS], filter_parameters(ask)), "more": more}
     if ask.text("fragment"):
         return View("rollouts_rows.html", "Rollouts", values)
     choices: dict[str, list[str]] = {"service": [], "agent": [], "arm": []}

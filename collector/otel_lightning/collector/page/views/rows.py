@@ -7,23 +7,23 @@ from otel_lightning.collector.page.view_request import address, segment
 
 
 def linked(
-    rows: list[dict[str, Any]], kept: Mapping[str, str] | None = None
+    rows: list[dict[str, Any]], parameters: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
     """Add the address of its page to each rollout.
 
     Args:
         rows: Rows with `rollout_id`, `start_ns` and, if the filter sorts them, `sort_key`.
-        kept: Parameters of the filter, so that "next" and "previous" stay within it.
+        parameters: Parameters of the filter, so that "next" and "previous" stay within it.
     """
-    return [{**row, "href": link(row, kept)} for row in rows]
+    return [{**row, "href": link(row, parameters)} for row in rows]
 
 
-def link(row: Mapping[str, Any], kept: Mapping[str, str] | None = None) -> str:
+def link(row: Mapping[str, Any], parameters: Mapping[str, str] | None = None) -> str:
     """Return the address of a rollout's page.
 
     It has the start of the rollout: DuckDB skips to a time, but not to a random id.
     """
-    given = dict(kept or {})
+    given = dict(parameters or {})
     if given.get("sort", "newest") != "newest" and row.get("sort_key") is not None:
         given["key"] = repr(row["sort_key"])
     return address(f"/rollouts/{segment(row['rollout_id'])}", at=row["start_ns"], **given)

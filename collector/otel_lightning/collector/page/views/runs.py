@@ -14,7 +14,7 @@ from otel_lightning.collector.page.view_request import (
     segment,
 )
 
-BESIDE = 200
+OTHER_RUNS = 200
 COMMANDS = ("transitions", "policy", "weights", "evaluate", "judge")
 HEADLINES = ("loss", "train_loss", "eval_loss", "learning_rate", "grad_norm", "entropy")
 
@@ -45,9 +45,9 @@ def show(ask: ViewRequest, run: str) -> View:
     row = ask.row("run", run=run)
     if not row:
         raise NotFoundError(f"There is no run '{run}'.")
-    beside = ask.rows("runs", command=row["command"], after_ns=None, after_id=None, rows=BESIDE)
+    others = ask.rows("runs", command=row["command"], after_ns=None, after_id=None, rows=OTHER_RUNS)
     gate, config = _gate(row), _object(row["config"])
-    control = _control(row, config, beside)
+    control = _control(row, config, others)
     gates = [gate, _gate(control) if control else {}]
     axis = plots.domain([g.get(k) for g in gates for k in ("lower", "upper")], zero=True)
     return View(
@@ -62,7 +62,7 @@ def show(ask: ViewRequest, run: str) -> View:
             "axis": axis,
             "curves": _curves(ask.rows("run_steps", run=run)),
             "weights": _weights(ask.rows("run_steps", run=run)),
-            "config": _difference(config, _former(row, beside)),
+            "config": _difference(config, _former(row, others)),
             "metrics": _object(row["metrics"]),
             "policies": ask.rows("run_policies", run=run),
         },
@@ -70,13 +70,13 @@ def show(ask: ViewRequest, run: str) -> View:
 
 
 def _object(text: str | None) -> dict[str, Any]:
-    found = json.loads(text or "{}")
-    return found if isinstance(found, dict) else {}
+    value = json.loads(text or "{}")
+    return value if isinstance(value, dict) else {}
 
 
 def _gate(row: dict[str, Any]) -> dict[str, Any]:
-    found = _object(row["gate"])
-    return {**found, "refusals": found.get("refusals") or []} if found else {}
+    gate = _object(row["gate"])
+    return {**gate, "refusals": gate.get("refusals") or []} if gate else {}
 
 
 def _interval(gate: dict[str, Any], axis: tuple[float, float]) -> plots.Interval | None:
@@ -111,8 +111,8 @@ def _control(
     return min(others, key=lambda o: abs(o["started_ns"] - row["started_ns"]), default=None)
 
 
-def _former(row: dict[str, Any], beside: list[dict[str, Any]]) -> dict[str, Any]:
-    earlier = [one for one in beside if one["started_ns"] < row["started_ns"]]
+def _former(row: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
+    earlier = [one for one in others if one["started_ns"] < row["started_ns"]]
     return _object(earlier[0]["config"]) if earlier else {}
 
 
@@ -128,13 +128,13 @@ def _difference(
 
 
 def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
+    flat: dict[str, str] = {}
     for name, value in config.items():
         if isinstance(value, dict):
-            found.update(_flat(value, f"{prefix}{name}."))
+            flat.update(_flat(value, f"{prefix}{name}."))
         else:
-            found[prefix + name] = json.dumps(value)
-    return found
+            flat[prefix + name] = json.dumps(value)
+    return flat
 
 
 def _curves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -142,8 +142,8 @@ def _curves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     series: dict[str, list[tuple[float, float, float | None, str]]] = {}
     for row in rows:
         if not row["name"].startswith("importance_weight/"):
-            said = f"step {row['step']}: {decimal(row['value'])}"
-            series.setdefault(row["name"], []).append((row["step"], row["value"], None, said))
+            label = f"step {row['step']}: {decimal(row['value'])}"
+            series.setdefault(row["name"], []).append((row["step"], row["value"], None, label))
     ranked = sorted(series, key=lambda n: (HEADLINES.index(n) if n in HEADLINES else 99, n))
     return [
         {
@@ -159,7 +159,7 @@ def _curves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _weights(rows: list[dict[str, Any]]) -> list[tuple[str, float]]:
     """Return the quantiles of the importance weights, from the least to the largest."""
     prefix = "importance_weight/q"
-    found = [(r["name"].removeprefix(prefix), r["value"]) for r in rows
+    weights = [(r["name"].removeprefix(prefix), r["value"]) for r in rows
              if r["name"].startswith(prefix)]  # fmt: skip
-    found.sort(key=lambda one: float(one[0]) if one[0].isdigit() else 0)
-    return [(quantile.lstrip("0") or "0", weight) for quantile, weight in found]
+    weights.sort(key=lambda one: float(one[0]) if one[0].isdigit() else 0)
+    return [(quantile.lstrip("0") or "0", weight) for quantile, weight in weights]

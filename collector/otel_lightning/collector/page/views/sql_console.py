@@ -42,10 +42,10 @@ EXAMPLES = {
 def show(ask: ViewRequest) -> View:
     """Run the statement of the address, if there is one, and show its rows."""
     query = ask.text("q")
-    found, error = None, None
+    table, error = None, None
     if query:
         try:
-            found = ask.source.ask_typed(query, MOST_ROWS)
+            table = ask.source.ask_typed(query, MOST_ROWS)
         except StoreError as failed:
             error = str(failed)
     return View(
@@ -54,7 +54,7 @@ def show(ask: ViewRequest) -> View:
         {
             "query": query or "",
             "error": error,
-            "table": _table(found) if found is not None else None,
+            "table": _table(table) if table is not None else None,
             "examples": _examples(),
             "tables": ask.rows("tables"),
             "most_rows": MOST_ROWS,
@@ -64,11 +64,11 @@ def show(ask: ViewRequest) -> View:
 
 def as_csv(ask: ViewRequest) -> Answer:
     """Return the rows as CSV; a cell that a spreadsheet would run begins with an apostrophe."""
-    found = _saved(ask)
+    table = _saved(ask)
     rows = pa.table(
         # Numbered first, because a dict would lose a column whose name occurs twice.
-        {f"{i}": pa.array(_harmless(_texts(c))) for i, c in enumerate(found.columns)}
-    ).rename_columns(_harmless(found.column_names))
+        {f"{i}": pa.array(_harmless(_texts(c))) for i, c in enumerate(table.columns)}
+    ).rename_columns(_harmless(table.column_names))
     out = io.BytesIO()
     pyarrow.csv.write_csv(rows, out)
     return _file(out, "text/csv; charset=utf-8", "rows.csv")
@@ -76,8 +76,8 @@ def as_csv(ask: ViewRequest) -> Answer:
 
 def as_parquet(ask: ViewRequest) -> Answer:
     """Return the rows as a Parquet file; what Parquet has no type for is text."""
-    found = _saved(ask)
-    rows = pa.table([_for_parquet(column) for column in found.columns], found.column_names)
+    table = _saved(ask)
+    rows = pa.table([_for_parquet(column) for column in table.columns], table.column_names)
     out = io.BytesIO()
     pyarrow.parquet.write_table(rows, out)
     return _file(out, "application/vnd.apache.parquet", "rows.parquet")
@@ -92,8 +92,8 @@ def _for_parquet(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
 
 
 def _saved(ask: ViewRequest) -> pa.Table:
-    found = ask.source.ask_typed(ask.text("q") or "SELECT 'no query' AS error", MOST_SAVED_ROWS)
-    return found.slice(0, MOST_SAVED_ROWS)
+    table = ask.source.ask_typed(ask.text("q") or "SELECT 'no query' AS error", MOST_SAVED_ROWS)
+    return table.slice(0, MOST_SAVED_ROWS)
 
 
 def _file(out: io.BytesIO, content_type: str, name: str) -> Answer:
@@ -113,15 +113,15 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _table(found: pa.Table) -> dict[str, Any]:
-    shown = found.slice(0, MOST_ROWS)
-    numeric = [pa.types.is_integer(t) or pa.types.is_floating(t) for t in shown.schema.types]
-    columns = [_texts(column) for column in shown.columns]
+def _table(table: pa.Table) -> dict[str, Any]:
+    first_rows = table.slice(0, MOST_ROWS)
+    numeric = [pa.types.is_integer(t) or pa.types.is_floating(t) for t in first_rows.schema.types]
+    columns = [_texts(column) for column in first_rows.columns]
     cut = [[t if t is None else t[:MOST_CHARACTERS] for t in column] for column in columns]
     return {
-        "names": list(zip(shown.column_names, numeric, strict=True)),
+        "names": list(zip(first_rows.column_names, numeric, strict=True)),
         "rows": [list(zip(row, numeric, strict=True)) for row in zip(*cut, strict=True)],
-        "more": found.num_rows > MOST_ROWS,
+        "more": table.num_rows > MOST_ROWS,
         "cut": any(t and len(t) > MOST_CHARACTERS for column in columns for t in column),
     }
 

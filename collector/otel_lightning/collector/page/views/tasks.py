@@ -124,13 +124,13 @@ def _mark_first_difference(columns: list[dict[str, Any]]) -> None:
     reference = columns[0]["steps"]
     for column in columns[1:]:
         for index, step in enumerate(column["steps"]):
-            same = index < len(reference) and _said(reference[index]) == _said(step)
+            same = index < len(reference) and _content(reference[index]) == _content(step)
             if not same:
                 step["differs"] = True
                 break
 
 
-def _said(step: dict[str, Any]) -> tuple[Any, ...]:
+def _content(step: dict[str, Any]) -> tuple[Any, ...]:
     """Return the parts of a step by which it is compared: its error and what the model said."""
-    said: list[Part] = step["parts"]
-    return (step["error"], *((part.kind, part.name, part.text) for part in said))
+    parts: list[Part] = step["parts"]
+    return (step["error"], *((part.kind, part.name, part.text) for part in parts))

@@ -60,17 +60,17 @@ class SqlRoute:
             cancellation = Cancellation()
             loop = asyncio.get_running_loop()
             work = loop.run_in_executor(self._threads, self._rows, text, cancellation)
-            status, said = HTTPStatus.OK, await while_client_waits(protocol, work, cancellation)
+            status, body = HTTPStatus.OK, await while_client_waits(protocol, work, cancellation)
         except RSGIProtocolClosed:
             return
         except StoreError as error:
-            status, said = HTTPStatus.BAD_REQUEST, str(error)
+            status, body = HTTPStatus.BAD_REQUEST, str(error)
         except Exception as error:  # noqa: BLE001  every failure has its answer
             refusal = refusal_of(error)
-            status, said = refusal.status, str(refusal)
+            status, body = refusal.status, str(refusal)
         content_type = JSON if status == HTTPStatus.OK else PLAIN
         with suppress(RSGIProtocolClosed):
-            protocol.response_str(int(status), [("content-type", content_type)], said)
+            protocol.response_str(int(status), [("content-type", content_type)], body)
 
     def _admit(self, scope: Any) -> None:
         asked = asked_by(scope)

@@ -19,7 +19,7 @@ WORDS = {"trace": "traces", "span": "traces", "log": "logs", "metric": "metrics"
 """Words in a path, in the singular, that tell the signal."""
 NAMED = ("traces", "logs", "metrics")
 """Signals for which OpenTelemetry has variables."""
-SHOWN = 120
+MOST_CHARACTERS = 120
 """Characters of a path that are repeated."""
 MOST_LOGGED = 20
 """Wrong paths that are logged, each once: anybody can make up more."""
@@ -35,7 +35,7 @@ def why_wrong(path: str, url: str, known: Sequence[str]) -> str:
     """
     signal = _signal(path)
     if signal is None:
-        return f"no such path '{_shown(path)}'. Known: {', '.join(known)}."
+        return f"no such path '{_shortened(path)}'. Known: {', '.join(known)}."
     right = f"/v1/{signal}"
     what = _what(path, right)
     variable = f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"
@@ -50,24 +50,24 @@ def _signal(path: str) -> str | None:
     if not path.strip("/"):
         return "traces"  # most exporters send nothing else
     words = [word.removesuffix("s") for word in re.split(r"[/_.-]+", path.lower()) if word]
-    found = [WORDS[word] for word in words if word in WORDS]
+    signals = [WORDS[word] for word in words if word in WORDS]
     # The exporter adds its signal at the end, behind whatever was set.
-    return found[-1] if found else None
+    return signals[-1] if signals else None
 
 
 def _what(path: str, right: str) -> str:
     if not path.strip("/"):
         return "the URL has no path"
     if sum(path.count(f"/v1/{one}") for one in NAMED) > 1:
-        return f"'{_shown(path)}' has the path of a signal twice"
+        return f"'{_shortened(path)}' has the path of a signal twice"
     if path.endswith(right):
-        return f"'{_shown(path)}' has '{_shown(path.removesuffix(right))}' before '{right}'"
-    return f"there is no path '{_shown(path)}'"
+        return f"'{_shortened(path)}' has '{_shortened(path.removesuffix(right))}' before '{right}'"
+    return f"there is no path '{_shortened(path)}'"
 
 
-def _shown(path: str) -> str:
+def _shortened(path: str) -> str:
     """Return a path for a message: short, and without control characters."""
-    short = path if len(path) <= SHOWN else f"{path[:SHOWN]}…"
+    short = path if len(path) <= MOST_CHARACTERS else f"{path[:MOST_CHARACTERS]}…"
     return "".join(one if one.isprintable() else "?" for one in short)
 
 
@@ -79,10 +79,10 @@ class WrongPaths:
         self._lock = Lock()
         self._logged: set[str] = set()
 
-    def note(self, path: str, told: str) -> None:
+    def note(self, path: str, reason: str) -> None:
         """Log what the sender is told, unless this path was logged before."""
         with self._lock:
             if path in self._logged or len(self._logged) >= MOST_LOGGED:
                 return
             self._logged.add(path)
-        logger.warning("A request was refused (404); others like it are not logged: %s", told)
+        logger.warning("A request was refused (404); others like it are not logged: %s", reason)

@@ -169,11 +169,11 @@ class ClosedSet:
     def _search(self, keys: Keys) -> pa.Table:
         """Return the stored keys that are among some keys, with their traces."""
         given = pa.table({"key": keys})
-        found = [
+        parts = [
             self._store.pick(given, statement(__package__, "meet", places=places))
             for places in self._recent.keys.conditions(self._store, keys)
         ]
-        return pa.concat_tables(found) if found else KEYS.empty_table()
+        return pa.concat_tables(parts) if parts else KEYS.empty_table()
 
     def _write_keys(self, keys: TiedKeys) -> pa.Table:
         """Replace the keys of the stale traces, and return the new ones.
@@ -206,9 +206,9 @@ class ClosedSet:
             np.concatenate([keys[~is_former], written["key"].to_numpy()]), return_counts=True
         )
         ties = np.isin(keys, shared[traces <= CROWD]) | np.isin(keys, tied.ties_all())
-        found = self._met["trace_id"].filter(pa.array(ties & ~is_former)).unique().to_pylist()
+        trace_ids = self._met["trace_id"].filter(pa.array(ties & ~is_former)).unique().to_pylist()
         read = set(self._read)
-        return [one for one in found if one not in read]
+        return [one for one in trace_ids if one not in read]
 
     def has_to_wait(self) -> bool:
         """Tell whether a trace belongs to a rollout that waits; such a trace waits with it."""
@@ -234,11 +234,11 @@ class ClosedSet:
         for trace_id, key in _pairs(self._met) if waiting else ():
             if rollout_id := waiting.get(trace_id):
                 by_key[key] = min(rollout_id, by_key.get(key, rollout_id))
-        found: dict[str, str] = {}
+        put_off: dict[str, str] = {}
         for trace_id, key in _pairs(self._sought) if by_key else ():
             if rollout_id := by_key.get(key):
-                found[trace_id] = min(rollout_id, found.get(trace_id, rollout_id))
-        return found
+                put_off[trace_id] = min(rollout_id, put_off.get(trace_id, rollout_id))
+        return put_off
 
     def size(self) -> int:
         """Return the number of traces in the set."""
@@ -264,8 +264,8 @@ class ClosedSet:
     def keep_rows(self, trace_ids: Iterable[str]) -> None:
         """Let these traces keep their derived rows, because they would be written again."""
         # They have no new spans, so they are not stale.
-        kept = set(trace_ids)
-        self._read = [one for one in self._read if one not in kept]
+        unchanged = set(trace_ids)
+        self._read = [one for one in self._read if one not in unchanged]
 
     def settle(self) -> None:
         """Mark the traces of the set as derived, and drop the temporary table."""
@@ -275,15 +275,17 @@ class ClosedSet:
 
     def _delete(self, trace_ids: list[str], since: Mapping[str, Sql]) -> None:
         """Delete the rows of traces from tables, in each those that meet a condition."""
-        found = {table: where for table, where in since.items() if where != NOWHERE}
-        if EVERYWHERE in found.values():
+        conditions = {table: where for table, where in since.items() if where != NOWHERE}
+        if EVERYWHERE in conditions.values():
             # Asking which tables have rows at all is cheaper than to search one in vain.
-            some = " UNION ALL ".join(f"(SELECT '{table}' FROM {table} LIMIT 1)" for table in found)
-            found = {table: found[table] for table in self._store.column(some)}
-        if found:
+            some = " UNION ALL ".join(
+                f"(SELECT '{table}' FROM {table} LIMIT 1)" for table in conditions
+            )
+            conditions = {table: conditions[table] for table in self._store.column(some)}
+        if conditions:
             self._choose(trace_ids)
             delete = "DELETE FROM {} WHERE {} AND trace_id IN (FROM chosen)"
-            self._store.execute("; ".join(delete.format(*one) for one in found.items()))
+            self._store.execute("; ".join(delete.format(*one) for one in conditions.items()))
 
     def _choose(self, trace_ids: list[str]) -> None:
         """Let `chosen` hold these traces."""

@@ -25,13 +25,13 @@ def resume(
     Returns:
         The keys of these traces, by trace. A kept trace that does not fit the store is dropped.
     """
-    kept = [trace_id for trace_id in closed.frontier() if trace_id in parsed.large]
-    if not kept:
+    kept_traces = [trace_id for trace_id in closed.frontier() if trace_id in parsed.large]
+    if not kept_traces:
         return {}
     closed.choose_frontier()
-    stale, recent = _stale(store, kept), recent_traces(store)
-    found: dict[str, pa.Table] = {}
-    for trace_id in kept:
+    stale, recent = _stale(store, kept_traces), recent_traces(store)
+    keys: dict[str, pa.Table] = {}
+    for trace_id in kept_traces:
         tied = None
         known = parsed.large.spans(trace_id)
         if trace_id not in stale:
@@ -45,8 +45,8 @@ def resume(
         if tied is None:
             parsed.large.drop([trace_id])
         else:
-            found[trace_id] = tied
-    return found
+            keys[trace_id] = tied
+    return keys
 
 
 def _stale(store: Store, trace_ids: list[str]) -> Mapping[str, int]:

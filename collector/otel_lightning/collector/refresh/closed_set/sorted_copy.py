@@ -52,9 +52,9 @@ def source(store: Store, spans_at_once: int, received: Sql) -> str:
     """
     if received != EVERYWHERE:
         return "spans"
-    many = statement(__package__, "copy_is_many", most=SKIPPED_TO)
+    is_many = statement(__package__, "copy_is_many", most=SKIPPED_TO)
     scattered = statement(__package__, "copy_is_scattered", block=BLOCK, scattered=SCATTERED)
-    if not len(store.query(many)) or not len(store.query(scattered)):
+    if not len(store.query(is_many)) or not len(store.query(scattered)):
         return "spans"
     uses = _USES.setdefault(store, _Uses())
     if uses.rests:

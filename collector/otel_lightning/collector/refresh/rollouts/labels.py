@@ -70,15 +70,19 @@ def look_up_labels(
         kinds: The kinds of labels that the store has.
     """
     ids = pa.table({"rollout_id": pa.array(rollout_ids, pa.string())})
-    found = {
+    pairs_by_kind = {
         kind: tuples(store.pick(ids, statement(__package__, f"{kind}_of")))
         for kind in ("tasks", "arms", "rewards", "placed")
         if kind in kinds and rollout_ids
     }
     rewards: dict[str, list[_Reward]] = defaultdict(list)
-    for one in map(_Reward._make, (*found.get("rewards", ()), *found.get("placed", ()))):
+    for one in map(
+        _Reward._make, (*pairs_by_kind.get("rewards", ()), *pairs_by_kind.get("placed", ()))
+    ):
         rewards[one.rollout_id].append(one)
-    return _joined(dict(found.get("tasks", ())), dict(found.get("arms", ())), rewards)
+    return _joined(
+        dict(pairs_by_kind.get("tasks", ())), dict(pairs_by_kind.get("arms", ())), rewards
+    )
 
 
 def tuples(rows: pa.Table) -> list[tuple[Any, ...]]:

@@ -94,13 +94,13 @@ class NewRows:
         They are new ones that do not name their rollout or name a response, and stored ones that
         waited for a response of the new calls.
         """
-        found: set[str] = set()
+        reward_ids: set[str] = set()
         for some in self._parts["reward_events"]:
             is_elsewhere = pc.or_(some["rollout_id"].is_null(), some["response_id"].is_valid())
-            found.update(some["reward_id"].filter(is_elsewhere).to_pylist())
+            reward_ids.update(some["reward_id"].filter(is_elsewhere).to_pylist())
         if "responses" in kinds and (new := self._values("llm_calls", "response_id")):
-            found |= _found(store, "waiting_rewards", new)
-        return found
+            reward_ids |= _values_of(store, "waiting_rewards", new)
+        return reward_ids
 
     def _values(self, table: str, column: str) -> set[str]:
         """Return the values of a column of texts, without None."""
@@ -136,7 +136,7 @@ def _of_rollouts(table: str, columns: Sequence[str]) -> str:
     return f"SELECT {', '.join(columns)} FROM {table} WHERE rollout_id IN (FROM {{rows}})"
 
 
-def _found(store: Store, name: str, texts: Collection[str]) -> set[str]:
+def _values_of(store: Store, name: str, texts: Collection[str]) -> set[str]:
     """Return the texts that a statement finds for others."""
     given = pa.table({"text": pa.array(texts, pa.string())})
     return set(store.pick(given, statement(__package__, name)).column(0).to_pylist())

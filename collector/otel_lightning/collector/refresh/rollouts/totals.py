@@ -121,13 +121,13 @@ def totals(calls: Calls, tools: Tools, agents: Agents) -> list[Totals]:
     roots = _root_ends(agents)
     return [
         _of_calls(
-            rollout_id, some, _Beside(ran[rollout_id], failed[rollout_id], roots.get(rollout_id))
+            rollout_id, some, _OtherRows(ran[rollout_id], failed[rollout_id], roots.get(rollout_id))
         )
         for rollout_id, some in by_rollout.items()
     ]
 
 
-class _Beside(NamedTuple):
+class _OtherRows(NamedTuple):
     """What a rollout has beside its calls."""
 
     tools: int
@@ -145,7 +145,7 @@ def _root_ends(agents: Agents) -> dict[str | None, int]:
     return ends
 
 
-def _of_calls(rollout_id: str, rows: list[Any], beside: _Beside) -> Totals:
+def _of_calls(rollout_id: str, rows: list[Any], other_rows: _OtherRows) -> Totals:
     rows.sort(key=_step)
     calls = Calls(*zip(*rows, strict=True))
     # An embedding is no step: it has none, and comes last.
@@ -164,13 +164,13 @@ def _of_calls(rollout_id: str, rows: list[Any], beside: _Beside) -> Totals:
         start_time=min(_known(calls.start_time), default=None),
         end_time=end,
         llm_calls=steps,
-        tool_calls=beside.tools,
+        tool_calls=other_rows.tools,
         failed_calls=len(rows) - calls.error_type.count(None),
-        failed_tools=beside.failed_tools,
+        failed_tools=other_rows.failed_tools,
         input_tokens=_sum(calls.input_tokens),
         output_tokens=_sum(calls.output_tokens),
         finish_reason=finish_reason,
-        ended=_ended(finish_reason, end, beside.root_end, has_failed=has_failed),
+        ended=_ended(finish_reason, end, other_rows.root_end, has_failed=has_failed),
     )
 
 

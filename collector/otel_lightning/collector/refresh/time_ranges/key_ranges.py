@@ -82,16 +82,16 @@ class KeyRanges:
             if self._searches <= self._full_searches:
                 return [EVERYWHERE]
             self._parts = list(_read(store, self._keys_a_part))
-        met = [part for part in self._parts if part.held.may_hold(keys).any()]
-        if not met:
+        parts = [part for part in self._parts if part.held.may_hold(keys).any()]
+        if not parts:
             return []
         times = [
             (part.first_ns, part.last_ns)
-            for part in met
+            for part in parts
             if part.first_ns is not None and part.last_ns is not None
         ]
-        found = [_between(*one) for one in _merged(times)]
-        return [*found, UNTIMED] if any(part.has_untimed for part in met) else found
+        conditions = [_between(*one) for one in _merged(times)]
+        return [*conditions, UNTIMED] if any(part.has_untimed for part in parts) else conditions
 
     def wrote(self, store: Store, keys: Keys, now_ns: int) -> None:
         """Note that keys, shape [N], were written at a time, Unix nanoseconds."""

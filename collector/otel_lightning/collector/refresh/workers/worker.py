@@ -166,9 +166,9 @@ class Worker:
         while True:
             kind, content = self._next()
             if kind == message_kinds.DONE:
-                told = json.loads(content)
-                self.sizes = {name: Size(*size) for name, size in told["sizes"].items()}
-                self.seconds = told["seconds"]
+                answer = json.loads(content)
+                self.sizes = {name: Size(*size) for name, size in answer["sizes"].items()}
+                self.seconds = answer["seconds"]
                 return
             if kind == message_kinds.NAME:
                 name = content.decode()
@@ -289,10 +289,10 @@ class Worker:
 def _cpu_time(pid: int) -> str | None:
     """Return the CPU time that a process has used, as Linux writes it; None if unknown."""
     try:
-        told = Path(f"/proc/{pid}/stat").read_text()
+        status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     # The name of the program, in brackets, may have spaces. The fields behind it begin with the
     # third, the state; user and system time are the 14th and 15th (proc(5)).
-    fields = told.rpartition(")")[2].split()
+    fields = status.rpartition(")")[2].split()
     return f"{fields[11]} {fields[12]}"

@@ -51,10 +51,10 @@ class Inbox:
         Raises:
             EOFError: If no more will come.
         """
-        found = self._queue.get()
-        if found is None:
+        item = self._queue.get()
+        if item is None:
             raise EOFError
-        return found
+        return item
 
     def spans(self) -> Iterator[pa.RecordBatch]:
         """Yield the spans of the messages up to `END`."""
@@ -117,8 +117,8 @@ class WorkerBatch:
                 parts[name].append(rows.select(totals.TOTALED_COLUMNS[name]))
         self._answer_table(totals.TABLE, totals.as_table(totals.totals_of(parts)))
         seconds = self._seconds + time.monotonic() - began
-        told = {"sizes": batch.sizes, "seconds": seconds}
-        send(self._answers, message_kinds.DONE, json.dumps(told).encode())
+        summary = {"sizes": batch.sizes, "seconds": seconds}
+        send(self._answers, message_kinds.DONE, json.dumps(summary).encode())
         self._begin()
 
     def _answer_table(self, name: str, rows: pa.Table) -> None:

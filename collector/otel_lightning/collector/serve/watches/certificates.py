@@ -46,15 +46,15 @@ class CertificateWatch(BackgroundThread):
 
     def look(self) -> None:
         """Raise or clear the alarm."""
-        told = [one for one in (self._told(validity) for validity in self._loaded) if one]
-        if told:
+        warnings = [one for one in (self._warning(validity) for validity in self._loaded) if one]
+        if warnings:
             self._alarms.raise_alarm(
-                CERTIFYING, f"{' and '.join(told)}. Replace the files, and send SIGHUP"
+                CERTIFYING, f"{' and '.join(warnings)}. Replace the files, and send SIGHUP"
             )
         else:
             self._alarms.clear(CERTIFYING)
 
-    def _told(self, validity: Validity) -> str | None:
+    def _warning(self, validity: Validity) -> str | None:
         now = self._clock()
         if now < validity.begin:
             return f"{validity.of} is valid only from {_date(validity.begin)} on"

@@ -96,16 +96,16 @@ class IdleConnections(BackgroundThread):
         if not is_crowded and self._looks % LOOKS_PER_SCAN:
             return
         # This process may have shut one down itself, and its server has not closed it yet.
-        found = [one for one in connections(open_now, self._ports) if one.state != CLOSED]
-        for one in found:
+        of_clients = [one for one in connections(open_now, self._ports) if one.state != CLOSED]
+        for one in of_clients:
             if one.is_silent and one.received_seconds >= SILENT_SECONDS:
                 _close(one, self._ports)
-        if len(found) < self._most * FULL:
+        if len(of_clients) < self._most * FULL:
             return
-        may_close_all = len(found) >= self._most * CROWDED
-        idle = [one for one in found if one.is_answered or may_close_all]
+        may_close_all = len(of_clients) >= self._most * CROWDED
+        idle = [one for one in of_clients if one.is_answered or may_close_all]
         idle.sort(key=lambda one: one.received_seconds, reverse=True)
-        excess = len(found) - int(self._most * RELIEVED)
+        excess = len(of_clients) - int(self._most * RELIEVED)
         for one in idle[:excess]:
             _close(one, self._ports)
         if not self._has_warned:
@@ -113,7 +113,7 @@ class IdleConnections(BackgroundThread):
             logger.warning(
                 "%d connections are open; those that have been idle longest are closed. "
                 "This is logged once.",
-                len(found),
+                len(of_clients),
             )
 
 

@@ -35,21 +35,21 @@ END_BYTES = 1  # TCP counts the end of a stream as one byte
 
 
 @contextmanager
-def watched(port: int, found: Callable[[str], None]) -> Iterator[None]:
+def watched(port: int, report: Callable[[str], None]) -> Iterator[None]:
     """Report each connection of another protocol to a port, while the block runs.
 
     Must be called in a running event loop. Where the kernel does not tell, nothing is reported.
 
     Args:
         port: The gRPC port.
-        found: Gets the client's IP address; runs in the event loop.
+        report: Gets the client's IP address; runs in the event loop.
     """
     with _subscribe(port) or nullcontext() as ended:
         if ended is None:
             yield
             return
         loop = asyncio.get_running_loop()
-        loop.add_reader(ended, _read, ended, found)
+        loop.add_reader(ended, _read, ended, report)
         try:
             yield
         finally:
@@ -93,13 +93,13 @@ def _only_port(ended: socket.socket, port: int) -> None:
     ended.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, fprog)
 
 
-def _read(ended: socket.socket, found: Callable[[str], None]) -> None:
+def _read(ended: socket.socket, report: Callable[[str], None]) -> None:
     try:
         message = ended.recv(MESSAGE_BYTES)
     except OSError:  # too many at once: the kernel dropped some
         return
     if client := _client_of_another_protocol(message):
-        found(client)
+        report(client)
 
 
 def _client_of_another_protocol(message: bytes) -> str | None:
@@ -125,8 +125,8 @@ def _attribute(message: bytes, kind: int) -> bytes:
     """Return the value of a netlink attribute; empty if the message has none of this kind."""
     at = ATTRIBUTES
     while at + 4 <= len(message):
-        length, found = struct.unpack_from("=HH", message, at)
-        if found == kind:
+        length, own_kind = struct.unpack_from("=HH", message, at)
+        if own_kind == kind:
             return message[at + 4 : at + length]
         at += max((length + 3) & ~3, 4)
     return b""

@@ -94,24 +94,26 @@ class ClientWatch(BackgroundThread):
         # There may be thousands of connections, and a statement gets no other one later.
         is_known = all(one.possible is not None for one in running)
         now = time.monotonic()
-        found = list(connections(self._possible if is_known else open_descriptors(), {self._port}))
-        for statement in abandoned(running, found, now):
+        open_connections = list(
+            connections(self._possible if is_known else open_descriptors(), {self._port})
+        )
+        for statement in abandoned(running, open_connections, now):
             statement.cancellation.cancel()
         possible = set().union(*(one.possible or () for one in running))
-        self._possible = [one.descriptor for one in found if one.inode in possible]
+        self._possible = [one.descriptor for one in open_connections if one.inode in possible]
 
 
 def abandoned(
-    running: Iterable[Statement], found: Iterable[Connection], now: float
+    running: Iterable[Statement], open_connections: Iterable[Connection], now: float
 ) -> list[Statement]:
     """Return the statements whose every possible connection is closed.
 
     Args:
         running: All statements that run; their possible connections become fewer with each call.
-        found: The connections to the server.
+        open_connections: The connections to the server.
         now: When they were found, in seconds of `time.monotonic`.
     """
-    statements, seen = list(running), {one.inode: one for one in found}
+    statements, seen = list(running), {one.inode: one for one in open_connections}
     for statement in statements:
         latest = statement.began + CLOCK_SECONDS
         waiting = {

@@ -96,15 +96,15 @@ class PageReads:
             raise StoreError(reason.replace("This token", "This page"))
         plain, bounded = self._guard.normalized(select)
         if bounded or self._processes is None:
-            found = self.ask(f"FROM ({plain}) LIMIT {rows + 1}", {}, seconds, cancellation)
+            table = self.ask(f"FROM ({plain}) LIMIT {rows + 1}", {}, seconds, cancellation)
         else:
             try:
-                found = self._processes.run(plain, rows, seconds, cancellation)
+                table = self._processes.run(plain, rows, seconds, cancellation)
             except ReaderError as error:
                 raise StoreError(str(error).replace("this token", "this page")) from error
-        if found.nbytes > ANSWER_BYTES:
+        if table.nbytes > ANSWER_BYTES:
             raise StoreError(
-                f"The answer has {found.nbytes // 10**6} MB, more than {ANSWER_BYTES // 10**6}, "
+                f"The answer has {table.nbytes // 10**6} MB, more than {ANSWER_BYTES // 10**6}, "
                 f"the limit of this page. Add LIMIT, or ask for less."
             )
-        return found
+        return table

@@ -63,7 +63,7 @@ not count."""
 STARTED_SECONDS = 0.1
 MOST_LOGGED = 20
 """Reasons why statements could not be judged that are logged, each once."""
-BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
+SUFFIXES = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
 """What DuckDB appends to the name of a database's file, for the files that it makes beside it."""
 
 
@@ -198,8 +198,8 @@ class ReadOnlyGuard:
 
         Other tables may lack these columns, and a served statement cannot be retried here.
         """
-        found = nodes(self._parse(sql))
-        tables = {node["table_name"] for node in found if node.get("type") == "BASE_TABLE"}
+        tree_nodes = nodes(self._parse(sql))
+        tables = {node["table_name"] for node in tree_nodes if node.get("type") == "BASE_TABLE"}
         if tables != {"spans"}:
             return sql
         return attribute_columns.rewrite(sql, self._parser.cursor())
@@ -215,13 +215,13 @@ class ReadOnlyGuard:
 
     @cached_property
     def _callable(self) -> frozenset[str]:
-        found = self._parser.cursor().execute(
+        rows = self._parser.cursor().execute(
             "SELECT function_name FROM duckdb_functions()"
             " WHERE function_type IN ('scalar', 'aggregate', 'macro') GROUP BY ALL"
             # One variant with side effects is enough to exclude a function's name.
             " HAVING NOT bool_or(coalesce(has_side_effects, false))"
         )
-        names = {str(row[0]) for row in found.fetchall()} - NOT_FOR_READERS
+        names = {str(row[0]) for row in rows.fetchall()} - NOT_FOR_READERS
         return TABLE_FUNCTIONS | HARMLESS_VOLATILE | names
 
     def _parse(self, sql: str) -> Node:
@@ -263,7 +263,7 @@ def prepare(
     # statement that waits would keep the file open, which `forget` replaces.
     for setting, name in (("authentication", "authenticate"), ("authorization", "authorize")):
         connection.execute(f"SET GLOBAL quack_{setting}_function = '{FUNCTIONS}.lightning_{name}'")
-    allowed = ", ".join(quote_literal(f"{path}{end}") for path in may_open for end in BESIDE)
+    allowed = ", ".join(quote_literal(f"{path}{end}") for path in may_open for end in SUFFIXES)
     connection.execute(f"SET GLOBAL allowed_paths = [{allowed}]")
     connection.execute("SET GLOBAL enable_external_access = false")
     connection.execute("SET GLOBAL lock_configuration = true")

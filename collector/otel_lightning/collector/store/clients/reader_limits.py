@@ -171,8 +171,8 @@ class LimitedReads:
             cursor.unregister(name)
 
     def _within_rows(self, table: str) -> str:
-        found = self._connection.cursor().execute(f"SELECT count(*) FROM {table}").fetchall()
-        if self._limits.rows is not None and found[0][0] > self._limits.rows:
+        counts = self._connection.cursor().execute(f"SELECT count(*) FROM {table}").fetchall()
+        if self._limits.rows is not None and counts[0][0] > self._limits.rows:
             self._forget(table)
             return _error(
                 f"The answer has more than {number_of(self._limits.rows, 'row')}, the limit of "
@@ -193,8 +193,8 @@ class LimitedReads:
 
     def _is_full(self) -> bool:
         with suppress(duckdb.Error):  # the store may be closed by now
-            kept = self._connection.cursor().execute(KEPT_BYTES).fetchall()[0][0]
-            return bool(kept > self._most_bytes)
+            kept_bytes = self._connection.cursor().execute(KEPT_BYTES).fetchall()[0][0]
+            return bool(kept_bytes > self._most_bytes)
         return False
 
     def _forget_in_time(self) -> None:

@@ -158,10 +158,10 @@ def main() -> None:
 
 def _rows(connection: Any, select: str, names: list[str] | None, rows: int | None) -> memoryview:
     most = "" if rows is None else f" LIMIT {rows + 1}"
-    found: pa.Table = connection.execute(f"FROM ({select}){most}").to_arrow_table(BATCH_ROWS)
-    if found.nbytes > ANSWER_BYTES:
+    table: pa.Table = connection.execute(f"FROM ({select}){most}").to_arrow_table(BATCH_ROWS)
+    if table.nbytes > ANSWER_BYTES:
         raise ReaderError(
-            f"The answer has {found.nbytes // 10**6} MB, more than {ANSWER_BYTES // 10**6}, the "
+            f"The answer has {table.nbytes // 10**6} MB, more than {ANSWER_BYTES // 10**6}, the "
             f"limit of this token. Add LIMIT, or ask for less."
         )
-    return packed(found if names is None else found.rename_columns(names))
+    return packed(table if names is None else table.rename_columns(names))

@@ -25,10 +25,10 @@ def ask(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyConne
         duckdb.Error: If it fails.
         OutOfMemoryError: If it could not be judged for some seconds.
     """
-    asked = f"FROM remote.query({quote_literal(sql)})"
+    statement = f"FROM remote.query({quote_literal(sql)})"
     for pause in PAUSES_SECONDS:
         try:
-            return connection.execute(asked)
+            return connection.execute(statement)
         except duckdb.Error as error:
             # The statement has not begun, so to ask again does no harm.
             if UNJUDGED not in str(error) or SENT_ROWS.match(sql):

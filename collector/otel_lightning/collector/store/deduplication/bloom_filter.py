@@ -63,9 +63,9 @@ class BloomFilter:
         for probe in range(self._probes):
             byte, bit = _bit(self._place(keys[left], probe))
             left = left[self._bits[byte] & bit != 0]
-        found = np.zeros(len(keys), bool)
-        found[left] = True
-        return found
+        is_possible = np.zeros(len(keys), bool)
+        is_possible[left] = True
+        return is_possible
 
     def add(self, keys: NDArray[np.uint64]) -> None:
         """Add keys, shape [N]."""

@@ -68,7 +68,7 @@ def take(store_path: Path) -> Filters:
     try:
         content = file.read_bytes()
         file.unlink()  # from now on the store has ids that it lacks
-        found = _read(content, _stamp(store_path))
+        filters = _read(content, _stamp(store_path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -76,29 +76,29 @@ def take(store_path: Path) -> Filters:
         return {}
     if store_path.with_name(store_path.name + ".wal").exists():
         return {}
-    return found
+    return filters
 
 
 def _read(content: bytes, stamp: list[int]) -> Filters:
     head, _, rest = content.partition(b"\n")
-    told: dict[str, Any] = json.loads(head)
-    if told["store"] != stamp:
+    header: dict[str, Any] = json.loads(head)
+    if header["store"] != stamp:
         raise ValueError("the store has changed since")
-    if told["made_by"] != [FORMAT, duckdb.__version__]:
+    if header["made_by"] != [FORMAT, duckdb.__version__]:
         raise ValueError("another version has made them")
     parts, at = [], 0
-    for table, capacity, rows, probes in told["filters"]:
+    for table, capacity, rows, probes in header["filters"]:
         made = BloomFilter(capacity, probes)
         size = len(made.bits)
         made.restore(np.frombuffer(rest, np.uint8, size, at), rows)
         at += size
         parts.append((table, made))
-    if told["checksum"] != _checksum([one.bits for _, one in parts]):
+    if header["checksum"] != _checksum([one.bits for _, one in parts]):
         raise ValueError("the file is damaged")
-    found: Filters = {}
+    filters: Filters = {}
     for table, one in parts:
-        found.setdefault(table, []).append(one)
-    return found
+        filters.setdefault(table, []).append(one)
+    return filters
 
 
 def _stamp(store_path: Path) -> list[int]:

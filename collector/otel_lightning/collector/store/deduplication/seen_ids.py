@@ -119,14 +119,14 @@ class SeenIds:
         compared = rows.select(COMPARED).append_column("position", pa.array(range(len(rows))))
         bounds = _range(rows)
         other = statement(__package__, "other_content", **bounds)
-        found = rows.take(_numbers(self._store.pick(compared, other)["position"]))
-        if not len(found):
-            return Differing(found, found)
-        numbered = found.select([*COMPARED, "events"])
-        numbered = numbered.append_column("position", pa.array(range(len(found))))
+        differing = rows.take(_numbers(self._store.pick(compared, other)["position"]))
+        if not len(differing):
+            return Differing(differing, differing)
+        numbered = differing.select([*COMPARED, "events"])
+        numbered = numbered.append_column("position", pa.array(range(len(differing))))
         copies = self._store.pick(numbered, statement(__package__, "other_copies", **bounds))
         return Differing(
-            *(found.filter(pc.equal(copies["kind"], kind)) for kind in Differing._fields)
+            *(differing.filter(pc.equal(copies["kind"], kind)) for kind in Differing._fields)
         )
 
     def replace(self, rows: pa.Table) -> None:
@@ -213,8 +213,8 @@ class SeenIds:
 
 
 def _may_hold(filters: Sequence[BloomFilter], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.any([each.may_hold(keys) for each in filters], axis=0)
-    return found
+    may_hold: NDArray[np.bool_] = np.any([each.may_hold(keys) for each in filters], axis=0)
+    return may_hold
 
 
 def _has_repeated(keys: NDArray[np.uint64]) -> bool:
