@@ -55,10 +55,10 @@ class Answer:
 
     def choice(self, index: int) -> ChoiceTokens:
         """Return the tokens of one choice; create it empty on first use."""
-        found = self.choices.get(index)
-        if found is None:
-            found = self.choices[index] = ChoiceTokens()
-        return found
+        tokens = self.choices.get(index)
+        if tokens is None:
+            tokens = self.choices[index] = ChoiceTokens()
+        return tokens
 
     def token_attributes(self) -> Iterator[tuple[str, tuple[int, ...] | tuple[float, ...]]]:
         """Yield the span attributes for the received token ids and logprobs."""
@@ -112,20 +112,20 @@ class ChatAnswer(Answer):
         if message is None:
             return
         if message.tool_calls:
-            for position, asked in enumerate(message.tool_calls):
-                self._add_request((choice.index, getattr(asked, "index", position)), asked)
+            for position, tool_call in enumerate(message.tool_calls):
+                self._add_request((choice.index, getattr(tool_call, "index", position)), tool_call)
         if choice.index == 0 and message.content:
             self.text.append(message.content)
 
-    def _add_request(self, place: object, asked: Any) -> None:
+    def _add_request(self, place: object, tool_call: Any) -> None:
         # A custom tool has `custom` with `input` instead of `function` with `arguments`.
-        function = getattr(asked, "function", None) or getattr(asked, "custom", None)
+        function = getattr(tool_call, "function", None) or getattr(tool_call, "custom", None)
         text = getattr(function, "arguments", None) or getattr(function, "input", None) or ""
         known = self.requests.get(place)
         # The first chunk of a tool call has its id; later chunks have only more arguments.
-        if known is None or (asked.id and asked.id != known.call_id):
+        if known is None or (tool_call.id and tool_call.id != known.call_id):
             name = getattr(function, "name", None) or ""
-            self.requests[place] = ToolRequest(asked.id or "", name, text)
+            self.requests[place] = ToolRequest(tool_call.id or "", name, text)
         else:
             known.arguments += text
 
@@ -218,8 +218,8 @@ def _numbers(values: Any, kind: type[_Number]) -> tuple[_Number, ...]:
 
 def extra(part: Any) -> Mapping[str, Any]:
     """Return the fields of a response object that the openai client's types do not declare."""
-    found: Mapping[str, Any] = getattr(part, "__pydantic_extra__", None) or _NONE
-    return found
+    fields: Mapping[str, Any] = getattr(part, "__pydantic_extra__", None) or _NONE
+    return fields
 
 
 ANSWERS: Final[Mapping[str, type[Answer]]] = {

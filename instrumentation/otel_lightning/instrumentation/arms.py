@@ -72,7 +72,7 @@ SECRET_VARIABLE: Final = "LIGHTNING_POLICY_SECRET"  # noqa: S105  the name of a 
 trace of a request can find a name that draws the arm they want."""
 
 
-class Asked(NamedTuple):
+class RequestedArm(NamedTuple):
     """The arm that the request asks for."""
 
     variant: str
@@ -80,7 +80,7 @@ class Asked(NamedTuple):
     version: str
 
 
-def asked(key: str, variants: Mapping[str, object]) -> Asked | None:
+def requested_arm(key: str, variants: Mapping[str, object]) -> RequestedArm | None:
     """Return the arm that the baggage of the request asks for; None if that is not to be served.
 
     Args:
@@ -94,11 +94,11 @@ def asked(key: str, variants: Mapping[str, object]) -> Asked | None:
         return None
     try:
         arm = json.loads(str(carried))
-        found = Asked(str(arm["arm"]), float(arm["propensity"]), str(arm["version"]))
-        is_meant = arm["key"] == key and found.variant in variants
+        requested = RequestedArm(str(arm["arm"]), float(arm["propensity"]), str(arm["version"]))
+        is_meant = arm["key"] == key and requested.variant in variants
     except (ValueError, TypeError, KeyError):
         return None
-    return found if is_meant and 0 < found.propensity <= 1 else None
+    return requested if is_meant and 0 < requested.propensity <= 1 else None
 
 
 def place(bucketing: str, unit: str) -> float:
@@ -159,8 +159,8 @@ def any_in_force() -> bool:
 def in_force() -> dict[str, dict[str, AttributeValue]]:
     """Return the choices in force in this context by flag key, to pass them to another context."""
     span = trace.get_current_span()
-    found = {key: one for key, one in _in_force.get().items() if not one.is_over(span)}
-    return {key: dict(one.choice) for key, one in found.items()}
+    arms = {key: one for key, one in _in_force.get().items() if not one.is_over(span)}
+    return {key: dict(one.choice) for key, one in arms.items()}
 
 
 @contextmanager

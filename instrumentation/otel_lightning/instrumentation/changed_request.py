@@ -30,16 +30,16 @@ def as_sent(
         late["gen_ai.request.model"] = model
     system = _system(request) if _WITH_SYSTEM.intersection(changed) else None
     # Changed where it was recorded: the other messages stay as the instrumentation wrote them.
-    told = present.get("gen_ai.input.messages")
-    if system is not None and isinstance(told, str):
-        rest = [m for m in json.loads(told) if m.get("role") not in ("system", "developer")]
+    messages = present.get("gen_ai.input.messages")
+    if system is not None and isinstance(messages, str):
+        rest = [m for m in json.loads(messages) if m.get("role") not in ("system", "developer")]
         first = {"role": "system", "parts": [{"type": "text", "content": system}]}
         late["gen_ai.input.messages"] = json.dumps([first, *rest])
     defined = present.get("gen_ai.tool.definitions") if "tools" in changed else None
     if isinstance(defined, str):
         offered = {tool_name(tool) for tool in request.get("tools") or ()}
-        kept = [tool for tool in json.loads(defined) if tool_name(tool) in offered]
-        late["gen_ai.tool.definitions"] = json.dumps(kept)
+        tools = [tool for tool in json.loads(defined) if tool_name(tool) in offered]
+        late["gen_ai.tool.definitions"] = json.dumps(tools)
     return late
 
 

@@ -278,8 +278,8 @@ def _why() -> str:
             "That port speaks gRPC: set OTEL_EXPORTER_OTLP_PROTOCOL=grpc, or send to the port for "
             "HTTP, which is 4318 by default."
         )
-    said = _state.reason.strip()
-    return f"{said}." if said and not said.endswith(".") else said
+    reason = _state.reason.strip()
+    return f"{reason}." if reason and not reason.endswith(".") else reason
 
 
 def _finish_on_sigterm(undo: ExitStack) -> None:

@@ -147,21 +147,21 @@ def _time(number: int, nanoseconds: int | None) -> bytes:
 
 def _attributes(names: Mapping[str, Any], number: int, holder: Any) -> list[bytes]:
     """Return the bytes of the attributes of a span or event, each with its field number."""
-    found = []
+    fields = []
     for key, value in attributes_of(holder).items():
         try:
             if type(value) is str and len(value) <= _LONGEST:
-                found.append(_short_pair(number, key, value))
+                fields.append(_short_pair(number, key, value))
                 continue
             encoded = _value(type(value), value)
             if encoded is not None:
-                found.append(_field(number, _text(1, key) + _field(2, encoded)))
+                fields.append(_field(number, _text(1, key) + _field(2, encoded)))
                 continue
         except UnicodeEncodeError:
             pass  # half of a surrogate pair: OpenTelemetry logs it and drops the attribute
         pairs = names["_encode_attributes"]({key: value})
-        found += [_field(number, pair.SerializeToString()) for pair in pairs]
-    return found
+        fields += [_field(number, pair.SerializeToString()) for pair in pairs]
+    return fields
 
 
 @functools.lru_cache(maxsize=1024)

@@ -19,7 +19,7 @@ def never_raise(function: Callable[_P, _R]) -> Callable[_P, _R | None]:
     Args:
         function: Code of ours that runs inside the agent.
     """
-    said: set[type[Exception]] = set()
+    logged: set[type[Exception]] = set()
 
     @functools.wraps(function)
     def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _R | None:
@@ -27,12 +27,12 @@ def never_raise(function: Callable[_P, _R]) -> Callable[_P, _R | None]:
             return function(*args, **kwargs)
         except Exception as error:
             _logger.log(
-                logging.DEBUG if type(error) in said else logging.ERROR,
+                logging.DEBUG if type(error) in logged else logging.ERROR,
                 "otel-lightning could not run %s and stepped aside; the agent goes on.",
                 getattr(function, "__qualname__", function),
                 exc_info=True,
             )
-            said.add(type(error))
+            logged.add(type(error))
             return None
 
     return guarded

@@ -34,12 +34,12 @@ def current_ids(context: Context | None = None) -> dict[str, str]:
         The known ids by attribute name.
     """
     carried = baggage.get_all(context)
-    found = {}
+    ids = {}
     for name, variable in ENVIRONMENT_VARIABLES.items():
         # An empty value counts as absent in both.
         if value := carried.get(name) or os.environ.get(variable):
-            found[name] = str(value)
-    return found
+            ids[name] = str(value)
+    return ids
 
 
 @contextmanager

@@ -22,15 +22,15 @@ def as_lists(arguments: dict[str, Any]) -> dict[str, Any]:
         >>> as_lists({"messages": iter([{"role": "user", "content": iter(["Hi"])}])})
         {'messages': [{'role': 'user', 'content': ['Hi']}]}
     """
-    found = {}
+    lists = {}
     for name in _NAMES:
         given = arguments.get(name)
-        kept = list(given) if type(given) not in _PLAIN and isinstance(given, Iterator) else given
-        if type(kept) is list or type(kept) is tuple:
-            kept = _with_lists_inside(kept)
-        if kept is not given:
-            found[name] = kept
-    return {**arguments, **found} if found else arguments
+        value = list(given) if type(given) not in _PLAIN and isinstance(given, Iterator) else given
+        if type(value) is list or type(value) is tuple:
+            value = _with_lists_inside(value)
+        if value is not given:
+            lists[name] = value
+    return {**arguments, **lists} if lists else arguments
 
 
 def _with_lists_inside(items: Any) -> Any:
@@ -43,9 +43,9 @@ def _with_lists_inside(items: Any) -> Any:
 
 
 def _without_iterators(item: dict[str, Any]) -> dict[str, Any]:
-    found = {
+    lists = {
         name: list(value)
         for name, value in item.items()
         if type(value) not in _PLAIN and isinstance(value, Iterator)
     }
-    return {**item, **found} if found else item
+    return {**item, **lists} if lists else item

@@ -110,15 +110,15 @@ class ModelCall:
         present = attributes_of(span)
         bundled = is_bundled(span)
         late: dict[str, Any] = dict(self.facts)
-        found = [*self._sampling(), *self.answer.usage_attributes()]
+        values = [*self._sampling(), *self.answer.usage_attributes()]
         if self.endpoint == "responses":
-            found += self._held()
+            values += self._held()
         if self.answer.response_id:
-            found.append(("gen_ai.response.id", self.answer.response_id))
+            values.append(("gen_ai.response.id", self.answer.response_id))
         if bundled and self.endpoint != "responses":
-            found += self._raw_stream()
+            values += self._raw_stream()
         # What the instrumentation recorded is kept; gaps are filled.
-        late |= {name: value for name, value in found if not present.get(name)}
+        late |= {name: value for name, value in values if not present.get(name)}
         if self.changed:
             late |= dict(self._sampling()) | changed_request.as_sent(
                 self.request, self.changed, present
@@ -173,9 +173,9 @@ class ModelCall:
             return {}
         text = "".join(self.answer.text)
         parts: list[dict[str, Any]] = [{"type": "text", "content": text}] if text else []
-        for asked in self.answer.requests.values():
-            call = {"type": "tool_call", "id": asked.call_id, "name": asked.name}
-            parts.append({**call, "arguments": _parsed(asked.arguments)})
+        for request in self.answer.requests.values():
+            call = {"type": "tool_call", "id": request.call_id, "name": request.name}
+            parts.append({**call, "arguments": _parsed(request.arguments)})
         if not parts:
             return {}
         reason = "tool_call" if self.answer.requests else self.answer.finish_reason or "stop"
@@ -189,9 +189,9 @@ class ModelCall:
         id (`call_…`), so with item ids nobody could match them.
         """
         ids = {
-            str(place): asked.call_id
-            for place, asked in self.answer.requests.items()
-            if asked.call_id != place
+            str(place): request.call_id
+            for place, request in self.answer.requests.items()
+            if request.call_id != place
         }
         items = self.request.get("input")
         for item in items if isinstance(items, list) else ():

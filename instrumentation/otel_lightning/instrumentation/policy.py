@@ -73,18 +73,18 @@ def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
     changed, choices = kwargs, []
     for flag in _flags(path, _version_of(path)):
         rollout = _rollout(call)
-        asked = arms.asked(flag.key, flag.variants)
-        variant = asked.variant if asked else _draw(flag, rollout)
+        requested = arms.requested_arm(flag.key, flag.variants)
+        variant = requested.variant if requested else _draw(flag, rollout)
         drawn = flag.propensities.get(variant, flag.shares.get(variant, 0.0))
-        version = asked.version if asked else flag.version
+        version = requested.version if requested else flag.version
         changed = _changed(call.endpoint, changed, flag.variants[variant])
         choice: dict[str, AttributeValue] = {
             attributes.FEATURE_FLAG_KEY: flag.key,
             attributes.FEATURE_FLAG_VARIANT: variant,
-            attributes.FEATURE_FLAG_REASON: "targeting_match" if asked else "split",
+            attributes.FEATURE_FLAG_REASON: "targeting_match" if requested else "split",
             attributes.FEATURE_FLAG_CONTEXT_ID: rollout,
             attributes.FEATURE_FLAG_PROVIDER_NAME: "otel-lightning",
-            attributes.PROPENSITY: asked.propensity if asked else drawn,
+            attributes.PROPENSITY: requested.propensity if requested else drawn,
         }
         if version:
             choice[attributes.POLICY_VERSION] = version
@@ -105,12 +105,12 @@ def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 def _version_of(path: str) -> tuple[int, ...]:
     try:
-        found = os.stat(path)  # noqa: PTH116 - each model call does this: no Path
+        status = os.stat(path)  # noqa: PTH116 - each model call does this: no Path
     except OSError:
         return ()
     # The time alone has steps of some milliseconds: a file that is read while it is written may
     # have the same time when it is complete.
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 @lru_cache(maxsize=4)
@@ -122,7 +122,7 @@ def _flags(path: str, version: tuple[int, ...]) -> tuple[_Flag, ...]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         _logger.warning("%s=%s: no flag file (%s); no arm is chosen.", POLICY_VARIABLE, path, error)
         return ()
-    return tuple(found for key, flag in flags.items() if (found := _known(str(key), flag)))
+    return tuple(known for key, flag in flags.items() if (known := _known(str(key), flag)))
 
 
 def _known(key: str, flag: Any) -> _Flag | None:

@@ -190,14 +190,14 @@ def _own_patterns() -> list[_Pattern]:
             f"({WITHHELD}). Correct the file, or unset the variable."
         )
         return [_EVERYTHING]
-    found = []
+    patterns = []
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.startswith("#"):
             try:
-                found.append(_Pattern("own", re.compile(line)))
+                patterns.append(_Pattern("own", re.compile(line)))
             except re.error as error:
                 _say_once(f"{path}:{number}: not a regular expression ({error}); line left out.")
-    return found
+    return patterns
 
 
 def _say_once(fault: str) -> None:

@@ -64,11 +64,11 @@ def _baggage_ids() -> dict[str, str]:
 
     Ids from the environment reach threads and children anyway.
     """
-    found = {
+    ids = {
         name: baggage.get_baggage(name)
         for name in (attributes.ROLLOUT_ID, attributes.TASK_ID, attributes.ASKED_ARM)
     }
-    return {name: str(value) for name, value in found.items() if value}
+    return {name: str(value) for name, value in ids.items() if value}
 
 
 def _note(

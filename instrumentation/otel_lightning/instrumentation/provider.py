@@ -128,19 +128,19 @@ class LightningProvider(AbstractProvider):
         kind: type[_Value],
         context: EvaluationContext | None,
     ) -> FlagResolutionDetails[_Value]:
-        found = self._path.stat()
-        version = (found.st_mtime_ns, found.st_size, found.st_ino)
+        status = self._path.stat()
+        version = (status.st_mtime_ns, status.st_size, status.st_ino)
         flag = _read(str(self._path), version).get(key)
         if flag is None:
             raise FlagNotFoundError(f"'{self._path}' has no flag '{key}'.")
         context = context or EvaluationContext()
-        if asked := arms.asked(key, flag["variants"]):
+        if requested := arms.requested_arm(key, flag["variants"]):
             served = _Served(
-                [(asked.variant, 1.0)],
+                [(requested.variant, 1.0)],
                 Reason.TARGETING_MATCH,
-                asked.version,
+                requested.version,
                 None,
-                asked.propensity,
+                requested.propensity,
             )
         elif flag.get("state", "ENABLED") != "ENABLED":
             return FlagResolutionDetails(default, reason=Reason.DISABLED)

@@ -22,9 +22,9 @@ from otel_lightning.instrumentation.model_call import ModelCall, field_of
 if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
-_LARGEST: Final = 10_000  # remembered tool requests; beyond it, the oldest is forgotten
-_REPEATED: Final = 1_000  # remembered tool requests with one call id
-_SCANNED: Final = 2_000  # items of a request that are searched for results, from its end
+_MOST_REMEMBERED: Final = 10_000  # remembered tool requests; beyond it, the oldest is forgotten
+_MOST_OF_ONE_ID: Final = 1_000  # remembered tool requests with one call id
+_MOST_SCANNED: Final = 2_000  # items of a request that are searched for results, from its end
 
 
 class Result(NamedTuple):
@@ -36,7 +36,7 @@ class Result(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _PendingRequest:
     request: ToolRequest
     call: ModelCall
 
@@ -54,27 +54,27 @@ class InferredTools:
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._asked: OrderedDict[str, list[_Asked]] = OrderedDict()
+        self._pending: OrderedDict[str, list[_PendingRequest]] = OrderedDict()
         self._seen = _Seen()
 
     def note_answer(self, call: ModelCall) -> None:
         """Remember the tools that an answer, or a chunk of it, requests."""
         for request in call.answer.requests.values():
-            asked = self._asked.setdefault(request.call_id, [])
-            if request.call_id and not any(one.request is request for one in asked):
-                asked.append(_Asked(request, call))
+            pending = self._pending.setdefault(request.call_id, [])
+            if request.call_id and not any(one.request is request for one in pending):
+                pending.append(_PendingRequest(request, call))
                 # Keeps the newest ones.
-                del asked[:-_REPEATED]
-        while len(self._asked) > _LARGEST:
-            self._asked.popitem(last=False)
+                del pending[:-_MOST_OF_ONE_ID]
+        while len(self._pending) > _MOST_REMEMBERED:
+            self._pending.popitem(last=False)
 
     def note_request(self, call: ModelCall) -> None:
         """Create the spans of the tools whose results are in a request."""
-        if not self._asked:
+        if not self._pending:
             return
         for result in _results(call):
-            if asked := self._pop(result.call_id, call):
-                self._emit(asked, result, call)
+            if pending := self._pop(result.call_id, call):
+                self._emit(pending, result, call)
 
     def made(self, span: Any) -> bool:
         """Return whether a tool span is one of ours."""
@@ -85,41 +85,41 @@ class InferredTools:
         present = attributes_of(span)
         if call_id := present.get("gen_ai.tool.call.id"):
             self._seen.ids[str(call_id)] = None
-            while len(self._seen.ids) > _LARGEST:
+            while len(self._seen.ids) > _MOST_REMEMBERED:
                 self._seen.ids.popitem(last=False)
             return
         names = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
         name = next((str(present[key]) for key in names if key in present), span.name)
         self._seen.names.setdefault(name, deque(maxlen=1000)).append(span.start_time)
 
-    def _pop(self, call_id: str, call: ModelCall) -> _Asked | None:
+    def _pop(self, call_id: str, call: ModelCall) -> _PendingRequest | None:
         """Remove and return the tool request that a result answers.
 
         Some servers reuse the same call id in every answer, so several requests may wait for this
         id. Then the name and arguments of the tool call, which the request repeats, decide.
         """
-        waiting = self._asked.get(call_id)
+        waiting = self._pending.get(call_id)
         if not waiting:
             return None
-        found = waiting[-1]
+        pending = waiting[-1]
         if len(waiting) > 1:
             repeated = _repeated(call, call_id)
             # Of equal calls the oldest one, since results come in the order of the requests.
             same = [a for a in waiting if (a.request.name, a.request.arguments) == repeated]
-            found = same[0] if same else found
-        waiting.remove(found)
+            pending = same[0] if same else pending
+        waiting.remove(pending)
         if not waiting:
-            self._asked.pop(call_id, None)
-        return found
+            self._pending.pop(call_id, None)
+        return pending
 
-    def _emit(self, asked: _Asked, result: Result, call: ModelCall) -> None:
-        asker = asked.call.span
-        if asker is None or not asker.get_span_context().trace_flags.sampled:
+    def _emit(self, pending: _PendingRequest, result: Result, call: ModelCall) -> None:
+        caller = pending.call.span
+        if caller is None or not caller.get_span_context().trace_flags.sampled:
             return
-        if self._has_span(asked):
+        if self._has_span(pending):
             return
-        request = asked.request
-        known: dict[str, AttributeValue] = {
+        request = pending.request
+        values: dict[str, AttributeValue] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": request.name,
             "gen_ai.tool.call.id": request.call_id,
@@ -127,40 +127,40 @@ class InferredTools:
             attributes.INFERRED: True,
         }
         if privacy.content_allowed():
-            known["gen_ai.tool.call.arguments"] = request.arguments
-            known["gen_ai.tool.call.result"] = result.text
+            values["gen_ai.tool.call.arguments"] = request.arguments
+            values["gen_ai.tool.call.result"] = result.text
         if result.failed:
-            known["error.type"] = "tool_error"
+            values["error.type"] = "tool_error"
         span = self._tracer.start_span(
             f"execute_tool {request.name}",
-            context=_beside(asker, call.context),
+            context=_context_of_parent(caller, call.context),
             # The tool ran between the answer that requested it and the request that holds its
             # result. More is not known, which `lightning.inferred` says.
-            start_time=asked.call.ended_ns or asked.call.started_ns,
-            attributes=known,
+            start_time=pending.call.ended_ns or pending.call.started_ns,
+            attributes=values,
         )
         if result.failed:
             span.set_status(Status(StatusCode.ERROR))
         span.end(call.started_ns)
 
-    def _has_span(self, asked: _Asked) -> bool:
-        request = asked.request
+    def _has_span(self, pending: _PendingRequest) -> bool:
+        request = pending.request
         if request.call_id in self._seen.ids:
             return True
         starts = self._seen.names.get(request.name, ())
         for start in starts:
             # Without call ids: the first span of this name that began after the model was asked.
             # Each span stands for one request.
-            if start >= asked.call.started_ns:
+            if start >= pending.call.started_ns:
                 self._seen.names[request.name].remove(start)
                 return True
         return False
 
 
-def _beside(asker: Any, context: Context) -> Context:
+def _context_of_parent(caller: Any, context: Context) -> Context:
     """Return a context whose span is the parent of the asking call, or the call if it has none."""
-    parent: SpanContext | None = getattr(asker, "parent", None)
-    return trace.set_span_in_context(NonRecordingSpan(parent or asker.get_span_context()), context)
+    parent: SpanContext | None = getattr(caller, "parent", None)
+    return trace.set_span_in_context(NonRecordingSpan(parent or caller.get_span_context()), context)
 
 
 def _results(call: ModelCall) -> Iterator[Result]:
@@ -197,16 +197,16 @@ def _items_results(items: Any) -> Iterator[Result]:
 def _repeated(call: ModelCall, call_id: str) -> tuple[str, str] | None:
     """Return the name and arguments of a tool call, which the request repeats."""
     for message in _from_end(call.request.get("messages")):
-        for asked in field_of(message, "tool_calls") or ():
-            if field_of(asked, "id") == call_id:
-                function = field_of(asked, "function")
+        for tool_call in field_of(message, "tool_calls") or ():
+            if field_of(tool_call, "id") == call_id:
+                function = field_of(tool_call, "function")
                 return str(field_of(function, "name")), str(field_of(function, "arguments"))
     return None
 
 
 def _from_end(items: Any) -> Iterable[Any]:
     # The last ones, from the end: new results are there, and a history may have thousands of items.
-    return items[: -_SCANNED - 1 : -1] if isinstance(items, list | tuple) else ()
+    return items[: -_MOST_SCANNED - 1 : -1] if isinstance(items, list | tuple) else ()
 
 
 def _text(content: Any) -> str:
@@ -223,7 +223,7 @@ def _says_error(text: str) -> bool:
     if "rror" not in text or text[:1] != "{":
         return False
     try:
-        said = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):  # no JSON, or nested too deeply
         return False
-    return said.get("isError") is True or said.get("is_error") is True
+    return value.get("isError") is True or value.get("is_error") is True
