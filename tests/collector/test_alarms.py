@@ -52,7 +52,7 @@ def test_what_cannot_be_stored_is_an_alarm_everywhere_until_it_is_stored(
     eventually(lambda: cli("check", "--store", str(spans_away.store)).returncode == 0)
 
 
-def test_a_truncated_spool_costs_only_what_was_cut_and_is_told(spans_away: Ingester) -> None:
+def test_a_truncated_spool_loses_only_what_was_cut_and_is_an_alarm(spans_away: Ingester) -> None:
     kept, cut = one_span(), one_span()
     assert send(spans_away.http, kept).status == 200
     (segment,) = spans_away.store.with_name("traces.duckdb.spool").glob("*.spool")

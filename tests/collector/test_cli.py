@@ -78,7 +78,7 @@ def test_every_form_of_file_loads_and_loading_twice_changes_nothing(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_file_is_named_and_costs_no_other(name: str, tmp_path: Path) -> None:
+def test_a_bad_file_is_named_and_affects_no_other(name: str, tmp_path: Path) -> None:
     data, reason = BAD[name]
     (tmp_path / name).write_bytes(data)
     (tmp_path / "good.pb").write_bytes(GOOD["traces.pb"])
@@ -171,7 +171,7 @@ def test_answers_come_as_table_json_csv_and_parquet(tmp_path: Path) -> None:
     assert pq.read_table(file)["name"].to_pylist() == ["json"]
 
 
-def test_a_file_in_place_of_the_spool_is_told_with_its_path(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_spool_is_reported_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "t.duckdb.spool").write_text("not a folder")
     told = cli("serve", "--store", "t.duckdb", "--http", "127.0.0.1:0", cwd=tmp_path)
     assert (told.returncode, "'t.duckdb.spool'" in told.stderr) == (1, True), told.stderr
@@ -184,7 +184,7 @@ def test_an_error_of_a_file_names_it(tmp_path: Path) -> None:
         (tmp_path / "folder").read_text()
 
 
-def test_text_that_is_not_utf8_is_told_with_its_file(tmp_path: Path) -> None:
+def test_text_that_is_not_utf8_is_reported_with_its_file(tmp_path: Path) -> None:
     store, file = tmp_path / "t.duckdb", tmp_path / "latin.sql"
     open_store(store).close()
     file.write_bytes("SELECT 'é'".encode("latin-1"))

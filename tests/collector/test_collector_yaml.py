@@ -33,7 +33,7 @@ def default_of(value: str) -> str:
     return re.sub(r"\$\{env:\w+:-(.*?)\}", r"\1", value)
 
 
-def test_the_queue_lies_on_disk_and_is_synced() -> None:
+def test_the_queue_is_on_disk_and_is_synced() -> None:
     assert EXPORTER["sending_queue"]["storage"] in CONFIGURATION["service"]["extensions"]
     assert STORAGE["fsync"] is True
     assert STORAGE["create_directory"] is True
@@ -104,7 +104,7 @@ def test_the_queues_file_is_compacted_in_a_folder_that_exists() -> None:
     assert compaction["directory"] == STORAGE["directory"]
 
 
-def test_it_listens_on_loopback_until_told_otherwise() -> None:
+def test_it_listens_on_loopback_by_default() -> None:
     assert CONFIGURATION["service"]["telemetry"]["metrics"]["level"] == "none"
     endpoints = {name: one["endpoint"] for name, one in RECEIVER.items()}
     assert {name: default_of(one) for name, one in endpoints.items()} == {

@@ -60,7 +60,7 @@ def test_a_collector_that_is_down_is_named_in_one_line(
         ("grpc", "StatusCode.UNIMPLEMENTED"),
     ],
 )
-def test_a_server_that_answers_with_an_error_is_told_and_not_missed(
+def test_a_server_that_answers_with_an_error_is_reported_and_not_missed(
     agent: Any, protocol: str, told: str
 ) -> None:
     with ThreadPoolExecutor(1) as threads:

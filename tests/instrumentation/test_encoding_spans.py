@@ -43,7 +43,7 @@ def test_spans_of_several_scopes_are_sent_as_opentelemetry_sends_them(
     assert "stepped aside" not in caplog.text
 
 
-def test_half_of_a_surrogate_pair_in_a_name_or_an_error_costs_no_other_span() -> None:
+def test_half_of_a_surrogate_pair_in_a_name_or_an_error_affects_no_other_span() -> None:
     provider = TracerProvider()
     spans: list[Any] = []
     for name in ("execute_tool \ud800", "fine"):

@@ -230,7 +230,7 @@ def test_a_file_that_is_no_flag_file_is_named_and_the_agent_goes_on(
     ],
     ids=["list", "weight", "NaN", "default", "tools"],
 )
-def test_a_flag_that_cannot_be_read_costs_no_other_flag(
+def test_a_flag_that_cannot_be_read_affects_no_other_flag(
     client: Any, traced: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: Any
 ) -> None:
     (tmp_path / "flags.json").write_text(json.dumps({"flags": {**FLAGS, "broken": broken}}))

@@ -410,7 +410,7 @@ def test_arguments_that_otlp_cannot_carry_cost_no_other_attribute(
     assert not {"gen_ai.request.seed", "gen_ai.request.stop_sequences"} & names
 
 
-def test_a_tool_result_that_is_nested_too_deeply_costs_nothing_else(
+def test_a_tool_result_that_is_nested_too_deeply_loses_nothing_else(
     connect: Any, traced: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")

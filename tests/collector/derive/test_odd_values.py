@@ -132,7 +132,7 @@ def test_values_that_are_equal_in_all_rows_stay_as_they_are(
         ({"mlflow.llm.model": '"m"'}, "m", None),
     ],
 )
-def test_a_value_that_its_column_cannot_hold_costs_only_itself(
+def test_only_a_value_that_its_column_cannot_hold_is_cleared(
     given: dict[str, str], told: str | None, reason: str | None
 ) -> None:
     asked = {"mlflow.spanType": '"LLM"', "mlflow.spanInputs": '"Hi"', **given}

@@ -25,7 +25,7 @@ def test_a_span_that_is_delivered_again_much_later_is_read_once() -> None:
     assert len(found.calls) == SPANS_AT_ONCE
 
 
-def test_a_span_that_cannot_be_read_costs_no_span_that_is_read_with_it() -> None:
+def test_a_span_that_cannot_be_read_affects_no_span_that_is_read_with_it() -> None:
     keys = {"openinference.span.kind": "LLM", "llm.input_messages.x.message.role": "user"}
     odd = span(keys, id="odd")
     found = read([call(1), odd, call(2)], [])

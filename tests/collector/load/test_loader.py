@@ -67,7 +67,7 @@ def test_a_span_that_comes_twice_in_one_transaction_is_stored_once(
 @pytest.mark.parametrize("remembers", [True, False])
 @examples(20)
 @given(batches=st.lists(st.lists(ID_AND_START, max_size=6), max_size=5))
-def test_whatever_is_sent_again_is_stored_once_as_it_came_first(
+def test_records_that_are_sent_again_are_stored_once_as_they_came_first(
     remembers: bool,  # noqa: FBT001  pytest passes it by name
     batches: list[list[tuple[int, int]]],
     tmp_path_factory: pytest.TempPathFactory,

@@ -75,7 +75,7 @@ def test_rows_of_a_users_table_go_with_their_trace(
     assert traces(store, table) == [2]
 
 
-def test_nothing_goes_without_a_limit(store: Store, tmp_path: Path) -> None:
+def test_without_a_limit_nothing_is_deleted(store: Store, tmp_path: Path) -> None:
     receive(store, tmp_path, 1, calls(1, range(1, 3)))
     assert forget(store, LoaderSettings(), NOW) == 0
     assert traces(store, "spans") == [1]

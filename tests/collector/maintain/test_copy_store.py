@@ -128,7 +128,7 @@ def with_damaged_spool(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("command", ["copy", "forget"])
-def test_damage_on_the_spool_is_told_and_set_aside(command: str, tmp_path: Path) -> None:
+def test_damage_on_the_spool_is_reported_and_set_aside(command: str, tmp_path: Path) -> None:
     """As the loader of a running ingester does."""
     path = tmp_path / "old.duckdb"
     damaged = with_damaged_spool(path)

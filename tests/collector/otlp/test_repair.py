@@ -105,7 +105,7 @@ def test_the_neighbours_of_a_deep_value_keep_all_they_have() -> None:
 
 
 @pytest.mark.parametrize("levels", range(44, 54))
-def test_no_depth_of_a_value_costs_its_neighbours(levels: int) -> None:
+def test_a_value_of_any_depth_affects_no_neighbour(levels: int) -> None:
     """A value can be shallow enough for its record alone and too deep for the whole request."""
     body = repair(ExportTraceServiceRequest, spans_with_a_deep_one(levels))
     names = decode("traces", [body], [1])[0]["name"].to_pylist()
@@ -117,7 +117,7 @@ def test_no_depth_of_a_value_costs_its_neighbours(levels: int) -> None:
 
 @pytest.mark.parametrize("levels", [46, 47, 48, 49, 50, 200])
 @pytest.mark.parametrize("place", ["resource", "scope"])
-def test_a_deep_resource_or_scope_costs_only_its_own_spans(levels: int, place: str) -> None:
+def test_a_deep_resource_or_scope_loses_only_its_own_spans(levels: int, place: str) -> None:
     request = trace_request("deep")
     part = request.resource_spans[0]
     shared = part.resource if place == "resource" else part.scope_spans[0].scope

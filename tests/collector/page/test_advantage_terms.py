@@ -96,7 +96,7 @@ def test_every_credit_method_has_its_terms() -> None:
     assert set(METHODS) == set(credit.METHODS)
 
 
-def test_a_change_of_the_store_since_the_build_is_told(source: DirectSource) -> None:
+def test_a_change_of_the_store_since_the_build_is_shown(source: DirectSource) -> None:
     fill(source, "group", Options(), made_steps())
     source.store.execute("UPDATE transition_rows SET reward = reward + 1 WHERE rollout_id = '2'")
     found = source.ask("why", {"rollout": "0", "step": 0})[0]

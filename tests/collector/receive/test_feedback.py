@@ -96,7 +96,7 @@ def test_of_one_id_there_is_one_reward_and_the_last_received_counts(ingester: In
     assert rewards(ingester) == expected
 
 
-def test_what_is_wrong_is_named_and_costs_no_neighbour(ingester: Ingester) -> None:
+def test_what_is_wrong_is_named_and_affects_no_neighbour(ingester: Ingester) -> None:
     items = [GOOD, {**GOOD, "id": "2", "value": "high"}, 7, {**GOOD, "id": "3", "value": 2}]
     answer = json.loads(judge(ingester, items).body)
     assert answer["stored"] == 2

@@ -268,7 +268,7 @@ def varint(number: int) -> bytes:
     return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
 
 
-def test_whatever_arrives_what_comes_after_it_is_stored(ingester: Ingester) -> None:
+def test_requests_after_any_other_request_are_stored(ingester: Ingester) -> None:
     chance = random.Random(11)  # noqa: S311  the same damage every time
     whole = example(chance).SerializeToString()
     for path in ("/v1/traces", "/v1/logs"):
@@ -281,7 +281,7 @@ def test_whatever_arrives_what_comes_after_it_is_stored(ingester: Ingester) -> N
     assert ingester.stop() == 0
 
 
-def test_a_body_that_cannot_be_decoded_costs_no_other(store: Store, tmp_path: Path) -> None:
+def test_a_body_that_cannot_be_decoded_affects_no_other(store: Store, tmp_path: Path) -> None:
     chance = random.Random(13)  # noqa: S311  the same damage every time
     store.execute("DELETE FROM spans; DELETE FROM rejected")
     bodies = [request([Span(trace_id=b"t" * 16, span_id=bytes([n] * 8), name="good")])

@@ -183,7 +183,7 @@ def test_a_span_sent_again_is_a_success_and_stored_once(running: Ingester) -> No
     assert stored(running, "again") == ["again"]
 
 
-def test_text_that_is_not_utf_8_costs_neither_its_span_nor_its_neighbours(
+def test_text_that_is_not_utf_8_affects_neither_its_span_nor_its_neighbours(
     running: Ingester,
 ) -> None:
     body = trace_request("whole name", "cut nameXX").SerializeToString()
@@ -234,7 +234,7 @@ def test_json_fields_that_are_unknown_or_null_are_ignored(running: Ingester) -> 
     eventually(lambda: stored(running, "unknown json") != [])
 
 
-def test_half_a_surrogate_pair_in_json_costs_nothing(running: Ingester) -> None:
+def test_half_a_surrogate_pair_in_json_loses_nothing(running: Ingester) -> None:
     body = json_request(json_span("cut \ud83d"), json_span("beside the cut"))
     assert is_full_success(send(running.http, body, Content_Type=JSON))
     eventually(lambda: stored(running, "cut ?") != [])
@@ -254,7 +254,7 @@ def test_half_a_surrogate_pair_in_json_costs_nothing(running: Ingester) -> None:
         ("text for object", {"attributes": ["a=b"]}, "expected a JSON object"),
     ],
 )
-def test_a_json_span_against_the_rules_costs_no_neighbour(
+def test_a_json_span_against_the_rules_affects_no_neighbour(
     name: str, wrong: dict[str, Any], reason: str, running: Ingester
 ) -> None:
     body = json_request(
@@ -271,7 +271,7 @@ def test_a_json_span_against_the_rules_costs_no_neighbour(
     assert column(running.store, f"SELECT reason FROM rejected WHERE contains(reason, '{escaped}')")
 
 
-def test_a_json_log_record_against_the_rules_costs_no_neighbour(running: Ingester) -> None:
+def test_a_json_log_record_against_the_rules_affects_no_neighbour(running: Ingester) -> None:
     good = {"body": {"stringValue": "good log"}, "severityNumber": 9, "timeUnixNano": "1"}
     body = json_logs({"severityNumber": "SEVERITY_NUMBER_LOUD"}, good)
     reply = send(running.http, body, path="/v1/logs", Content_Type=JSON)
@@ -419,7 +419,7 @@ def zeros(megabytes: int, window: int) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TOO_LARGE)
-def test_what_is_too_large_is_refused_and_costs_little_memory(name: str, running: Ingester) -> None:
+def test_what_is_too_large_is_refused_and_takes_little_memory(name: str, running: Ingester) -> None:
     body, encoding = TOO_LARGE[name]()
     before = peak_memory(running, reset=True)
     reply = send(running.http, body, Content_Encoding=encoding)

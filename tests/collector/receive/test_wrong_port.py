@@ -28,7 +28,7 @@ def test_a_grpc_exporter_at_the_http_port_hears_the_right_address(ingester: Inge
     assert send(ingester.http, trace_request("kept").SerializeToString()).status == 200
 
 
-def test_the_log_says_it_once(
+def test_a_client_at_the_wrong_port_is_logged_once(
     capfd: pytest.CaptureFixture[str], starter: Callable[[], Ingester]
 ) -> None:
     ingester = starter()

@@ -29,7 +29,7 @@ from otel_lightning.collector.refresh.refresh import rebuild, refresh
 from otel_lightning.collector.store import open_store
 
 
-def test_a_trace_that_breaks_deriving_costs_no_other_one(
+def test_a_trace_that_breaks_deriving_affects_no_other_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd, sound = (trace_of(name).hex() for name in ("odd", "sound"))
@@ -81,7 +81,7 @@ SWAPPED = [0, 16, 10, 3, 4, 5, 2, 12, 1, 11, 6, 17, 7, 13, 14, 15, 9, 8]
 @given(
     st.permutations(range(len(WITH_REWARD))), st.integers(0, len(SENT)), st.integers(0, len(SENT))
 )
-def test_the_order_the_cut_and_the_number_of_deliveries_change_nothing(
+def test_rows_do_not_depend_on_the_order_size_and_number_of_deliveries(
     order: list[int], cut: int, repeated: int
 ) -> None:
     sent = [WITH_REWARD[number] for number in order]
@@ -114,7 +114,7 @@ def test_spans_at_once_bounds_a_refresh_and_not_its_result(tmp_path: Path) -> No
         assert tables(store) == derived_from([SENT])
 
 
-def test_a_conversation_is_derived_anew_when_another_trace_of_it_arrives(tmp_path: Path) -> None:
+def test_a_conversation_is_derived_again_when_another_trace_of_it_arrives(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store:
         for number in (2, 0, 1):
             deliver(store, tmp_path, turn(number))

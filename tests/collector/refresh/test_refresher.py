@@ -295,7 +295,7 @@ def test_a_worker_that_dies_is_replaced_and_nothing_is_lost(
         assert f"The worker process {victim} ended with status -9" in caplog.text
 
 
-def test_a_trace_that_kills_each_worker_is_told_and_holds_up_no_others(tmp_path: Path) -> None:
+def test_a_trace_that_kills_each_worker_is_reported_and_holds_up_no_others(tmp_path: Path) -> None:
     ids = [os.urandom(16) for _ in range(30)]
     requests = [trace_request("chat", trace_id=one).SerializeToString() for one in ids]
     killing = ids[0].hex()

@@ -40,7 +40,7 @@ def sends(http: str, *names: str) -> None:
         assert send(http, trace_request(name).SerializeToString()).status == 200
 
 
-def test_a_process_that_was_killed_is_told_with_what_is_read_again(tmp_path: Path) -> None:
+def test_a_process_that_was_killed_is_reported_with_what_is_read_again(tmp_path: Path) -> None:
     store, log = tmp_path / "t.duckdb", tmp_path / "log"
     with logged(store, log) as (process, http):
         sends(http, "stored")
@@ -100,7 +100,7 @@ def test_a_process_that_is_killed_again_and_again_is_an_alarm(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_killed_process_is_told_before_its_parent_has_asked_for_its_end(tmp_path: Path) -> None:
+def test_a_killed_process_is_reported_before_its_parent_has_waited_for_it(tmp_path: Path) -> None:
     store = tmp_path / "t.duckdb"
     with logged(store, tmp_path / "log") as (process, _):
         process.kill()
@@ -122,7 +122,7 @@ def test_a_second_signal_is_a_wish_too(tmp_path: Path) -> None:
     assert not run_file(store).exists()
 
 
-def test_an_error_that_ended_it_is_told(tmp_path: Path) -> None:
+def test_an_error_that_ended_it_is_reported(tmp_path: Path) -> None:
     store = tmp_path / "t.duckdb"
     Run(store).end(RuntimeError("the loader thread ended by itself"))
     told = cli("check", "--store", str(store))
@@ -132,7 +132,7 @@ def test_an_error_that_ended_it_is_told(tmp_path: Path) -> None:
     assert end.told.endswith("RuntimeError: the loader thread ended by itself")
 
 
-def test_a_machine_that_stopped_is_told_as_that(tmp_path: Path) -> None:
+def test_a_machine_that_stopped_is_reported_as_that(tmp_path: Path) -> None:
     store = tmp_path / "t.duckdb"
     Run(store)
     file = run_file(store)
@@ -143,7 +143,7 @@ def test_a_machine_that_stopped_is_told_as_that(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"pid": 1, "more": 2}', "\0"])
-def test_a_file_that_cannot_be_read_tells_nothing(content: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_gives_no_former_run(content: str, tmp_path: Path) -> None:
     run_file(tmp_path / "t").write_text(content)
     run = Run(tmp_path / "t")
     assert run.former is None

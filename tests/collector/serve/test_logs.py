@@ -66,7 +66,7 @@ def test_in_json_format_the_reason_why_it_cannot_start_is_json(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("arguments", [[], ["sql", "SELECT 1"]])
-def test_windows_is_told_at_start_that_it_is_not_supported(arguments: list[str]) -> None:
+def test_on_windows_a_warning_at_start_says_that_it_is_not_supported(arguments: list[str]) -> None:
     script = "import sys; sys.platform = 'win32'; import otel_lightning.collector.__main__ as m"
     command = [sys.executable, "-c", f"{script}; m.main()", *arguments]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

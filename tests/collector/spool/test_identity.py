@@ -43,7 +43,7 @@ def test_a_store_that_is_restored_without_its_spool_stores_what_comes(
 
 
 @pytest.mark.slow
-def test_a_spool_folder_that_is_deleted_while_running_costs_nothing(ingester: Ingester) -> None:
+def test_a_spool_folder_that_is_deleted_while_running_loses_nothing(ingester: Ingester) -> None:
     sent(ingester, 3)
     stored(ingester, 3)
     shutil.rmtree(spool_folder(ingester.store))

@@ -82,7 +82,7 @@ def test_reading_goes_on_where_it_ended(tmp_path: Path) -> None:
 
 @examples(60)
 @given(lost=st.integers(1, 200), noise=st.binary(max_size=50))
-def test_a_torn_tail_costs_only_what_it_tore(
+def test_a_torn_tail_loses_only_the_torn_record(
     lost: int, noise: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("spool")
@@ -108,7 +108,7 @@ def set_aside(folder: Path) -> bytes:
 
 @examples(150)
 @given(data=st.data())
-def test_one_changed_byte_costs_one_record_at_most(
+def test_one_changed_byte_loses_one_record_at_most(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("spool")
@@ -309,7 +309,7 @@ def test_after_a_failed_sync_requests_are_taken_again_once_the_disk_syncs_a_new_
         assert bodies(spool) == [b"kept", b"after"]
 
 
-def test_a_folder_that_was_moved_with_all_around_it_is_not_made_anew(tmp_path: Path) -> None:
+def test_a_folder_that_was_moved_with_its_parent_is_not_created_again(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     with opened(data / "t.spool") as spool:
@@ -360,7 +360,7 @@ def test_a_segment_that_could_not_begin_begins_later(
         assert bodies(spool) == [b"first", b"second"]
 
 
-def test_a_deleted_segment_that_cannot_be_put_back_costs_no_descriptors(tmp_path: Path) -> None:
+def test_a_deleted_segment_that_cannot_be_put_back_leaks_no_descriptors(tmp_path: Path) -> None:
     descriptors = Path("/dev/fd")
     with opened(tmp_path) as spool:
         append(spool, b"x" * 100)
@@ -379,7 +379,9 @@ def test_a_deleted_segment_that_cannot_be_put_back_costs_no_descriptors(tmp_path
         assert bodies(spool) == [b"x" * 100, b"after"]
 
 
-def test_a_file_in_place_of_the_folder_is_told_with_its_path_and_a_remedy(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_reported_with_its_path_and_a_remedy(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "t.spool"
     folder.write_text("not a folder")
     with pytest.raises(OSError, match=rf"'{folder}' .*move it away"):
@@ -401,7 +403,7 @@ def test_a_file_in_place_of_the_folder_is_told_with_its_path_and_a_remedy(tmp_pa
     ("number", "remedy"),
     [(errno.EROFS, "mount it for writing"), (errno.ENOSPC, "Make room"), (errno.EIO, "dmesg")],
 )
-def test_a_failed_write_is_told_with_its_path_and_a_remedy(
+def test_a_failed_write_is_reported_with_its_path_and_a_remedy(
     number: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_arguments: object) -> int:
@@ -422,7 +424,7 @@ def test_a_failed_write_is_told_with_its_path_and_a_remedy(
         assert bodies(spool) == [b"after"]
 
 
-def test_nothing_is_put_back_before_it_is(
+def test_the_log_says_that_a_segment_is_put_back_only_when_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with opened(tmp_path) as spool:

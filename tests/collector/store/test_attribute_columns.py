@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def test_each_promoted_column_says_what_the_map_says(store: Store) -> None:
+def test_each_promoted_column_equals_the_value_in_the_map(store: Store) -> None:
     for key in attribute_columns.KEYS:
         rows = store.query(f'SELECT attributes AS map, "{key}" AS promoted FROM spans').to_pylist()
         assert [row["promoted"] for row in rows] == [dict(row["map"]).get(key) for row in rows]

@@ -82,7 +82,7 @@ def test_a_response_of_logfire_that_failed_is_a_call_without_content() -> None:
     assert (call.request_model, call.content, call.output_messages) == ("m", "absent", None)
 
 
-def test_of_a_call_that_is_known_by_its_models_the_name_tells_an_embedding() -> None:
+def test_the_name_of_a_span_with_a_model_says_whether_it_is_an_embedding() -> None:
     models = {"gen_ai.request.model": "m", "gen_ai.response.model": "m-1"}
     calls = derive([span(models, id="a"), span(models, id="b", name="Embed texts")], []).llm_calls
     assert [call.operation for call in calls] == ["chat", "embeddings"]

@@ -150,7 +150,7 @@ def test_a_body_whose_end_is_missing_makes_the_content_truncated() -> None:
 
 
 @pytest.mark.parametrize("odd", [7, "Hi", {"role": "user"}])
-def test_a_body_whose_messages_are_no_list_costs_no_answer(odd: object) -> None:
+def test_a_body_whose_messages_are_no_list_affects_no_answer(odd: object) -> None:
     (call,) = derive([requested(1)], bodies(1, SENT | {"messages": odd}, ANSWER)).llm_calls
     assert (call.input_messages, call.response_id) == (None, "msg_1")
 
@@ -168,7 +168,7 @@ def unnamed(number: int, at: float, source: str = "sdk") -> list[Log]:
     ]
 
 
-def test_a_body_with_an_impossible_number_costs_no_other_record() -> None:
+def test_a_body_with_an_impossible_number_affects_no_other_record() -> None:
     odd = log("api_request_body", {"body": "{}", "body_length": 2, "event.sequence": "9" * 9999})
     assert inputs(*unnamed(1, 1), *unnamed(2, 3), odd) == ["Hi 1", "Hi 2"]
 

@@ -100,7 +100,7 @@ MESSAGES = st.lists(
     st.sampled_from(EVIDENCE),
     st.dictionaries(st.sampled_from(KEYS), ODD | MESSAGES | st.sampled_from(CUT), max_size=9),
 )
-def test_whatever_attributes_hold_the_rows_can_be_stored(
+def test_rows_of_any_attributes_can_be_stored(
     evidence: dict[str, str], more: dict[str, Any]
 ) -> None:
     attributes = {**more, **evidence}

@@ -36,7 +36,7 @@ def test_a_tool_message_that_python_spelled_is_read_in_the_conventions_too() -> 
     assert (tool.tool_call_id, tool.result) == ("c1", "It's 5")
 
 
-def test_a_schema_says_that_it_is_an_objects_and_holds_no_nulls() -> None:
+def test_a_schema_has_the_type_object_and_no_nulls() -> None:
     schema: dict[str, Any] = {"properties": {"a": {}}, "$defs": None}
     offered = [{"name": "add", "parameters": schema}]
     call = read_call(span(chat([], {}, {"gen_ai.tool.definitions": offered})))

@@ -23,7 +23,7 @@ from otel_lightning.collector.derive.rows import ToolCall
         [{"type": "text", "text": "Error: gone"}],
     ],
 )
-def test_a_failure_that_is_told_is_found(result: object) -> None:
+def test_a_failure_that_is_reported_is_found(result: object) -> None:
     assert ToolCall("f", result=result).told_error is True
 
 
@@ -46,5 +46,5 @@ def test_what_tells_of_no_failure_is_none(result: object) -> None:
     assert ToolCall("f", result=result).told_error is False
 
 
-def test_without_a_result_nothing_is_told() -> None:
+def test_without_a_result_nothing_is_reported() -> None:
     assert ToolCall("f").told_error is None

@@ -50,7 +50,7 @@ def test_a_call_of_another_run_did_not_ask() -> None:
     assert (found["b"].input_messages, found["b"].content) == ([RESULT], "truncated")
 
 
-def test_ids_that_two_open_calls_have_tell_nothing() -> None:
+def test_ids_that_two_open_calls_have_identify_neither() -> None:
     """Some servers number the tool calls of each answer anew."""
     other = said("user", "And in Oslo?")
     asks = call("a", 0, QUESTION, REQUEST), call("b", 0.1, other, REQUEST)
@@ -67,7 +67,7 @@ def test_each_round_of_tools_continues_the_one_before() -> None:
     assert found["c"].input_messages == [QUESTION, REQUEST, RESULT, REQUEST, RESULT]
 
 
-def test_a_later_turn_of_a_conversation_that_is_told_in_pieces_is_truncated() -> None:
+def test_a_later_turn_of_a_conversation_that_is_recorded_in_pieces_is_truncated() -> None:
     again = said("user", "And in Oslo?")
     second = asked("c2", "sun", {"city": "Oslo"}), answered("c2", "It does not.")
     turn = call("c", 2, again, second[0]), call("d", 3, second[1], ANSWER)

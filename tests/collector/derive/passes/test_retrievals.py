@@ -65,7 +65,7 @@ def test_documents_without_text_were_used_by_the_next_call() -> None:
         | {"langwatch.output": [{"content": "DOC", "metadata": {"p": 1}}]},
     ],
 )
-def test_other_dialects_say_the_same(attributes: dict[str, object]) -> None:
+def test_other_dialects_give_the_same_retrieval(attributes: dict[str, object]) -> None:
     (row,) = derive([span(attributes)], []).retrievals
     assert (row.query, row.documents) == ("q", [{"content": "DOC", "metadata": {"p": 1}}])
 
@@ -121,7 +121,7 @@ def test_embeddings_take_no_step_and_make_no_rollout() -> None:
     }
 
 
-def test_tokens_written_to_the_cache_and_told_costs_have_columns() -> None:
+def test_tokens_written_to_the_cache_and_reported_costs_have_columns() -> None:
     usage = {"gen_ai.usage.cache_creation.input_tokens": 7, "operation.cost": 0.25}
     (call,) = derive([span(chat([said("user", "a")], said("assistant", "b"), usage))], []).llm_calls
     assert (call.cache_creation_input_tokens, call.cost) == (7, 0.25)

@@ -109,7 +109,7 @@ def test_equal_log_records_of_one_request_stay_two_and_of_two_requests_are_one()
     assert log_ids[0] != log_ids[1]
 
 
-def test_invalid_utf_8_costs_only_the_invalid_characters() -> None:
+def test_invalid_utf_8_loses_only_the_invalid_characters() -> None:
     request = ExportTraceServiceRequest()
     spans_ = request.resource_spans.add().scope_spans.add().spans
     for name in ("BADNAME", "good"):

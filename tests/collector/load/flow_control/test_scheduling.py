@@ -80,7 +80,7 @@ def test_quick_batches_grow_to_the_limit_while_more_waits() -> None:
     assert alone.spans == before
 
 
-def test_the_lag_of_deriving_is_told_until_all_is_derived(tmp_path: Path) -> None:
+def test_the_lag_of_deriving_is_reported_until_all_is_derived(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
         loader = Loader(store.cursor(), spool)
         spool.append("traces", REQUEST, rows=1).result(timeout=10)
@@ -102,7 +102,9 @@ def test_without_deriving_there_is_no_lag_of_it(tmp_path: Path) -> None:
         assert find_stale(store).oldest_ns is None
 
 
-def test_what_a_former_process_left_underived_is_told_and_slows_nobody(tmp_path: Path) -> None:
+def test_rows_that_a_former_process_left_underived_are_in_the_lag_and_slow_nobody(
+    tmp_path: Path,
+) -> None:
     with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
         _store_at(store, tmp_path, time.time_ns() - 100 * SECOND_NS)
         loader = Loader(store.cursor(), spool)

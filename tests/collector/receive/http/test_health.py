@@ -95,7 +95,7 @@ def test_a_full_spool_is_not_ready(tmp_path: Path) -> None:
         ("retrying", "the same traces were given up 25 times or more", "given up 25 times"),
     ],
 )
-def test_whoever_has_no_token_hears_the_reason_without_names(
+def test_health_without_a_token_has_the_reason_without_names(
     name: str, reason: str, told: str, tmp_path: Path
 ) -> None:
     alarms = Alarms(refuse_after=0)

@@ -29,7 +29,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("path", TOLD)
-def test_a_typical_wrong_path_is_told_in_one_sentence_with_the_right_url(path: str) -> None:
+def test_a_typical_wrong_path_is_reported_in_one_sentence_with_the_right_url(path: str) -> None:
     what, signal = TOLD[path]
     right = f"{URL}/v1/{signal}"
     variable = f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"

@@ -46,7 +46,7 @@ def test_an_alarm_is_raised_in_time_and_cleared_by_another_certificate(
     assert not alarms.raised()
 
 
-def test_a_clock_before_the_certificate_is_told(authority: Authority) -> None:
+def test_a_clock_before_the_certificate_is_an_alarm(authority: Authority) -> None:
     alarms = Alarms()
     begin = tls(authority).validities()[0].begin
     CertificateWatch(tls(authority), alarms, clock=lambda: begin - 1).look()
@@ -61,7 +61,7 @@ def test_the_authority_of_clients_counts_too(authority: Authority) -> None:
     assert "ca.pem" in alarms.raised()[0].reason
 
 
-def test_a_served_certificate_that_has_expired_is_told_until_another_one_is_read(
+def test_a_served_certificate_that_has_expired_is_reported_until_another_one_is_read(
     authority: Authority, starter: Callable[..., Ingester]
 ) -> None:
     authority.sign("first", "expired", "-days", "-1")

@@ -254,7 +254,7 @@ def test_a_statement_with_nul_is_refused() -> None:
     assert "NUL" in str(guard.refusal("SELECT 1\0; DELETE FROM spans"))
 
 
-def test_why_a_statement_could_not_be_judged_is_told_and_logged(
+def test_why_a_statement_could_not_be_judged_is_reported_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def answer(*_: object, **__: object) -> str:
