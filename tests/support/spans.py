@@ -7,7 +7,7 @@ from typing import Any
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.dialects import read as read_span
 from otel_lightning.collector.derive.links import ties
-from otel_lightning.collector.derive.parse import fold_requests, read
+from otel_lightning.collector.derive.parse import complete_calls, read
 from otel_lightning.collector.derive.rows import Event, LlmCall, Log, Span
 
 SECOND = 1_000_000_000
@@ -120,6 +120,6 @@ def read_call(given: Span) -> LlmCall:
 def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:
     """Return the keys that tie a trace to others: two traces that may belong together share one."""
     parsed = read(spans, logs)
-    fold_requests(parsed)
+    complete_calls(parsed)
     tied = ties(parsed)
     return {*tied.key, *tied.seeks}

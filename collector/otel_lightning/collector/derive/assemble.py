@@ -14,7 +14,7 @@ from otel_lightning.collector.derive.histories.lost_arguments import history
 from otel_lightning.collector.derive.histories.state import ToolTexts, state_hash
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.messages.packing import unpack
-from otel_lightning.collector.derive.parse import ParsedRows, fold_requests, read
+from otel_lightning.collector.derive.parse import ParsedRows, complete_calls, read
 from otel_lightning.collector.derive.passes import (
     conversations,
     duplicates,
@@ -61,7 +61,7 @@ def derive(spans: Iterable[Span], logs: Iterable[Log]) -> Derived:
     """
     memory = MessageMemory()
     parsed = read((span._replace(memory=memory) for span in spans), logs, memory)
-    fold_requests(parsed)
+    complete_calls(parsed)
     derived = assemble_rows(parsed)
     for call in derived.llm_calls:
         unpack(call)
@@ -72,7 +72,7 @@ def assemble_rows(parsed: ParsedRows) -> Derived:
     """Return the rows of a closed set of traces that were read.
 
     Args:
-        parsed: The parsed rows; the requests that were spans are in their calls (`fold_requests`).
+        parsed: The parsed rows; the requests that were spans are in their calls (`complete_calls`).
             Its rows are completed in place and become those of the answer.
     """
     # First of all, because a conversation id names a rollout: a response id in its place would make

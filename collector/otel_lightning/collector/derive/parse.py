@@ -67,7 +67,7 @@ class ParsedRows:
     tools: list[ToolCall] = field(default_factory=list)
     requests: list[ToolCall] = field(default_factory=list)
     """Tool calls that a model asked for and that were recorded as spans, though nothing ran in
-    them, and pieces of a streamed answer, which have no name. `fold_requests` moves them into the
+    them, and pieces of a streamed answer, which have no name. `complete_calls` moves them into the
     calls that asked."""
     agents: list[AgentRun] = field(default_factory=list)
     retrievals: list[Retrieval] = field(default_factory=list)
@@ -201,18 +201,21 @@ def _add_calls(parsed: ParsedRows, calls: Iterable[LlmCall]) -> None:
             parsed.unread[place_of(call)] = described(error)
 
 
-def fold_requests(parsed: ParsedRows) -> None:
-    """Put the tool calls that spans record into the output of the call that asked.
+def complete_calls(parsed: ParsedRows) -> None:
+    """Complete the calls of whole traces by what their other spans say.
 
-    Also complete inputs that were recorded in outline, end those that were written late, and tell
-    the agents that are model calls from the others. It changes the calls in place, and computes
-    their histories again, so call it before anything that compares histories.
+    - Agents whose span is the only record of an answer become calls, all others runs.
+    - Tool calls that were recorded as spans are added to the output of the requesting call.
+    - Inputs that were recorded in outline are completed; those that were written late are ended.
+
+    The calls are changed in place, and their histories are computed again, so this comes before
+    anything that compares histories.
     """
     parsed.calls, runs = answering_agents.part(parsed.calls, parsed.tools, parsed.nodes)
     parsed.agents += runs
-    changed = requests_in_spans.add(parsed.calls, parsed.requests, parsed.tools, parsed.nodes)
-    completed = outlined_inputs.complete(parsed.calls, parsed.nodes, parsed.tools)
-    for call in (*changed, *completed, *late_inputs.cut(parsed.calls)):
+    with_requests = requests_in_spans.add(parsed.calls, parsed.requests, parsed.tools, parsed.nodes)
+    from_outlines = outlined_inputs.complete(parsed.calls, parsed.nodes, parsed.tools)
+    for call in (*with_requests, *from_outlines, *late_inputs.cut(parsed.calls)):
         call.history = history(call, parsed.memory)
     parsed.requests = []
 

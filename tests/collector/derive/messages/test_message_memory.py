@@ -12,7 +12,7 @@ from otel_lightning.collector.derive.messages.message_memory import MessageMemor
 from otel_lightning.collector.derive.messages.messages import SHORT, conversation
 from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.messages.resumed import continued, keep
-from otel_lightning.collector.derive.parse import fold_requests, read
+from otel_lightning.collector.derive.parse import complete_calls, read
 from otel_lightning.collector.derive.passes.tool_ids import unify
 from otel_lightning.collector.derive.rows import LlmCall, Message
 
@@ -180,7 +180,7 @@ def test_a_memory_changes_no_row() -> None:
         for count in range(1, len(turns) + 1)
     ]
     alone = read(spans, [])
-    fold_requests(alone)
+    complete_calls(alone)
     calls = assemble_rows(alone).llm_calls
     assert [unpack(one) for one in calls] == derive(spans, []).llm_calls
     assert len(calls) == len(turns)

@@ -33,7 +33,7 @@ from otel_lightning.collector.derive.batches.rows_by_trace import (
 from otel_lightning.collector.derive.batches.trace_by_trace import read_derivable
 from otel_lightning.collector.derive.links import Ties, ties
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
-from otel_lightning.collector.derive.parse import ParsedRows, fold_requests, read
+from otel_lightning.collector.derive.parse import ParsedRows, complete_calls, read
 from otel_lightning.collector.derive.rows import Derived
 from otel_lightning.collector.derive.tables import TABLES
 
@@ -118,7 +118,7 @@ class Batch:
         some = read(*given) if trial is None else read_derivable(*given, trial)
         if self._cache is not None and trial is None:
             self._large |= large(some)
-        fold_requests(some)
+        complete_calls(some)
         tied = ties(some)
         self._parsed.add(some)
         self._outside_portions.append(tied)
@@ -183,7 +183,7 @@ class Batch:
         if len(some.nodes) != count or late.mixed:
             return None
         some.memory = self._memory
-        fold_requests(some)
+        complete_calls(some)
         self._late[trace_id] = late
         self._continued.add(some)
         if logs is not None:

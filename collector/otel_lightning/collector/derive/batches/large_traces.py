@@ -35,7 +35,7 @@ class LargeTraces:
         """
         self._most_spans, self._most_text = most_spans, most_text
         self._parsed: dict[str, ParsedRows] = {}
-        """What each span says by itself, before `fold_requests`. Nobody changes these rows."""
+        """What each span says by itself, before `complete_calls`. Nobody changes these rows."""
         self._written: dict[str, Noted] = {}
         self._text = TextSize()
 
@@ -120,7 +120,7 @@ def large(parsed: ParsedRows) -> dict[str, ParsedRows]:
     would not be found by the spans that came with them.
 
     Args:
-        parsed: Whole traces, as read from each span, before `fold_requests`.
+        parsed: Whole traces, as read from each span, before `complete_calls`.
     """
     counted = Counter(trace_id for trace_id, _ in parsed.nodes)
     own = {

@@ -23,7 +23,7 @@ from otel_lightning.collector.derive.batches import from_arrow, to_arrow
 from otel_lightning.collector.derive.batches.rollout_sizes import Counts
 from otel_lightning.collector.derive.links import Ties, ties
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
-from otel_lightning.collector.derive.parse import ParsedRows, fold_requests, read
+from otel_lightning.collector.derive.parse import ParsedRows, complete_calls, read
 from otel_lightning.collector.derive.tables import PER_TRACE
 from otel_lightning.collector.derive.union_find import Groups
 
@@ -200,7 +200,7 @@ def _derived(spans: pa.Table, logs: pa.Table, schemas: Mapping[str, pa.Schema]) 
 def _parsed(spans: pa.Table, logs: pa.Table, memory: MessageMemory) -> ParsedRows:
     some = from_arrow.spans(spans.to_batches(), memory)
     parsed = read(some, from_arrow.logs(logs), memory)
-    fold_requests(parsed)
+    complete_calls(parsed)
     return parsed
 
 

@@ -12,7 +12,7 @@ from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.batches import to_arrow
 from otel_lightning.collector.derive.links import ties
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
-from otel_lightning.collector.derive.parse import ParsedRows, fold_requests, read
+from otel_lightning.collector.derive.parse import ParsedRows, complete_calls, read
 from otel_lightning.collector.derive.rows import Log, Span, described
 
 
@@ -56,7 +56,7 @@ def _failure(spans: list[Span], logs: list[Log], schemas: Mapping[str, pa.Schema
     try:
         # As `Batch.read` does: `derive` computes no ties, and these may fail too.
         some = read([span._replace(memory=None) for span in spans], logs)
-        fold_requests(some)
+        complete_calls(some)
         ties(some)
         for _ in to_arrow.tables(derive(spans, logs), schemas):
             pass
