@@ -124,7 +124,7 @@ class Decision:
         A function that reads one attribute's value is called once for each of its values.
     """
 
-    __slots__ = ("_decide", "_is_kept", "_known", "_looked", "_seen")
+    __slots__ = ("_decide", "_inputs", "_is_cached", "_key_of", "_results")
 
     def __init__(self, decide: Callable[[Span], Any]) -> None:
         """Create an empty cache.
@@ -133,48 +133,50 @@ class Decision:
             decide: A function of a span without side effects.
         """
         self._decide = decide
-        self._looked: tuple[tuple[str, str | None], ...] = ()
-        self._seen: Callable[[Span], Any] = _nothing
-        self._known: dict[Any, Any] = {}
-        self._is_kept = True
+        self._inputs: tuple[tuple[str, str | None], ...] = ()
+        """The fields of a span, (name, None), and attributes, (name, key), that it reads."""
+        self._key_of: Callable[[Span], Any] = _nothing
+        """Returns the values of the inputs: the key of a result."""
+        self._results: dict[Any, Any] = {}
+        self._is_cached = True
 
     def of(self, span: Span) -> Any:
         """Return the function's result for a span of this decision's shape."""
-        if not self._is_kept:
+        if not self._is_cached:
             return self._decide(span)
         try:
-            return self._known[self._seen(span)]
+            return self._results[self._key_of(span)]
         except (KeyError, TypeError):  # TypeError: a field that cannot be hashed, such as events
             return self._decide_once(span)
 
     def _decide_once(self, span: Span) -> Any:
         # What was read before stays in the key: another branch of the function may read less.
-        looked = dict.fromkeys(self._looked)
-        decision = self._decide(_Watched(span, looked))  # type: ignore[arg-type]
+        inputs = dict.fromkeys(self._inputs)
+        decision = self._decide(_WatchedSpan(span, inputs))  # type: ignore[arg-type]
         # The function took a branch that reads a further value. The keys so far lack it.
-        if tuple(looked) != self._looked:
-            self._looked = tuple(looked)
-            self._seen = _values(self._looked)
-            self._known = {}
-        seen = self._seen(span)
+        if tuple(inputs) != self._inputs:
+            self._inputs = tuple(inputs)
+            self._key_of = _values(self._inputs)
+            self._results = {}
+        key = self._key_of(span)
         # For good: a decision that once saw a long text or too many values is made for each span.
-        self._is_kept = len(self._known) < MOST_DECISIONS and _is_short(seen)
-        if self._is_kept:
-            self._known[seen] = decision
+        self._is_cached = len(self._results) < MOST_DECISIONS and _is_short(key)
+        if self._is_cached:
+            self._results[key] = decision
         return decision
 
 
 def _nothing(_: Span) -> None:
-    """Return what a decision has seen that reads no value."""
+    """Return the key of a decision that reads no value."""
 
 
-def _values(looked: tuple[tuple[str, str | None], ...]) -> Callable[[Span], Any]:
+def _values(inputs: tuple[tuple[str, str | None], ...]) -> Callable[[Span], Any]:
     """Return a function that returns the values of these fields and attributes of a span.
 
     Each attribute was read, so every span of the shape has its key.
     """
-    fields = [name for name, key in looked if key is None]
-    keys = [key for _, key in looked if key is not None]
+    fields = [name for name, key in inputs if key is None]
+    keys = [key for _, key in inputs if key is not None]
     get_fields = attrgetter(*fields) if fields else None
     get_values = itemgetter(*keys) if keys else None
     if get_fields is None:
@@ -184,35 +186,35 @@ def _values(looked: tuple[tuple[str, str | None], ...]) -> Callable[[Span], Any]
     return lambda span: (get_fields(span), get_values(span.attributes))
 
 
-def _is_short(seen: object) -> bool:
-    """Tell whether values that were seen are short texts, or None."""
-    if isinstance(seen, tuple):
-        return all(map(_is_short, seen))
-    return seen is None or (isinstance(seen, str) and len(seen) <= LONGEST_VALUE)
+def _is_short(value: object) -> bool:
+    """Tell whether the values in a key are short texts, or None."""
+    if isinstance(value, tuple):
+        return all(map(_is_short, value))
+    return value is None or (isinstance(value, str) and len(value) <= LONGEST_VALUE)
 
 
-class _Watched:
+class _WatchedSpan:
     """A span that records which of its fields and attributes are read."""
 
-    def __init__(self, span: Span, looked: dict[tuple[str, str | None], None]) -> None:
-        self._span, self._looked = span, looked
-        self.attributes = _WatchedAttributes(span.attributes, looked)
+    def __init__(self, span: Span, inputs: dict[tuple[str, str | None], None]) -> None:
+        self._span, self._inputs = span, inputs
+        self.attributes = _WatchedAttributes(span.attributes, inputs)
 
     def __getattr__(self, name: str) -> Any:
         # Python calls this for names that the object lacks only, so not for `attributes`.
-        self._looked[name, None] = None
+        self._inputs[name, None] = None
         return getattr(self._span, name)
 
 
 class _WatchedAttributes(Mapping[str, str]):
     """Attributes that record which values are read. Keys need no record: the shape has them."""
 
-    def __init__(self, attributes: Attributes, looked: dict[tuple[str, str | None], None]) -> None:
-        self._attributes, self._looked = attributes, looked
+    def __init__(self, attributes: Attributes, inputs: dict[tuple[str, str | None], None]) -> None:
+        self._attributes, self._inputs = attributes, inputs
 
     def __getitem__(self, key: str) -> str:
         if key in self._attributes:
-            self._looked["attributes", key] = None
+            self._inputs["attributes", key] = None
         return self._attributes[key]
 
     def __contains__(self, key: object) -> bool:
