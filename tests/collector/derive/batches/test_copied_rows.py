@@ -7,7 +7,7 @@ import pytest
 from otel_lightning.collector.derive.batches import large_traces
 from otel_lightning.collector.derive.batches.copied_rows import copied, share_out
 from otel_lightning.collector.derive.batches.large_traces import LargeTraces, large
-from otel_lightning.collector.derive.batches.rows_by_trace import noted
+from otel_lightning.collector.derive.batches.rows_by_trace import rows_by_key
 from otel_lightning.collector.derive.parse import BY_SPAN, ParsedRows
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -139,7 +139,7 @@ def length_of(text: str) -> int:
 
 
 def test_rows_that_were_written_are_known_only_of_a_trace_that_is_kept() -> None:
-    kept, rows = LargeTraces(), noted({})
+    kept, rows = LargeTraces(), rows_by_key({})
     kept.note_stored("t", rows)
     assert kept.written("t") is None
     for forget in (lambda: kept.drop(["t"]), kept.clear, lambda: kept.keep("t", ParsedRows())):

@@ -19,7 +19,7 @@ from otel_lightning.collector.derive.batches import large_traces
 from otel_lightning.collector.derive.batches.batch import Batch
 from otel_lightning.collector.derive.batches.large_traces import LargeTraces
 from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
-from otel_lightning.collector.derive.batches.rows_by_trace import KEYS, change, noted
+from otel_lightning.collector.derive.batches.rows_by_trace import KEYS, change, rows_by_key
 from otel_lightning.collector.derive.parse import ParsedRows
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Node
@@ -319,7 +319,7 @@ def test_a_trace_that_grew_much_or_whose_late_spans_are_unknown_is_read_as_a_who
     trace_id, parsed = (1).to_bytes(16).hex(), ParsedTraces()
     node = Node((trace_id, ""), "span 1", 1, {})
     parsed.large.keep(trace_id, ParsedRows(nodes={(trace_id, (1).to_bytes(8).hex()): node}))
-    parsed.large.note_stored(trace_id, noted({}))
+    parsed.large.note_stored(trace_id, rows_by_key({}))
     with open_store(tmp_path / "t.duckdb") as store:
         load(store, [at(request(span(1, None)), 5)], dead_letters=tmp_path)
         load(store, [at(request(span(2, 1)), 6)], dead_letters=tmp_path)
@@ -432,8 +432,8 @@ def test_kept_rows_are_lent_in_copies_and_replaced_by_those_that_are_read_again(
 def test_rows_with_one_key_are_replaced_together() -> None:
     one, other = ToolCall("a", "t", tool_call_id="c"), ToolCall("b", "t", tool_call_id="c")
     apart = ToolCall("a", "t", tool_call_id="d")
-    before, rows = noted({"tool_calls": [one, apart]}), {"tool_calls": [one, other, apart]}
-    found = change(before, noted(rows), rows)
+    before, rows = rows_by_key({"tool_calls": [one, apart]}), {"tool_calls": [one, other, apart]}
+    found = change(before, rows_by_key(rows), rows)
     assert found.new["tool_calls"] == [one, other]
     assert found.same["tool_calls"] == [apart]
     assert found.gone["tool_calls"] == [(None, None, "c")]
@@ -443,7 +443,7 @@ def test_several_rows_with_one_key_are_compared_each() -> None:
     first, last = ToolCall("a", "t", tool_call_id="c"), ToolCall("b", "t", tool_call_id="c")
     other = ToolCall("A", "t", tool_call_id="c")
     rows = {"tool_calls": [other, last]}
-    assert change(noted({"tool_calls": [first, last]}), noted(rows), rows).new == {
+    assert change(rows_by_key({"tool_calls": [first, last]}), rows_by_key(rows), rows).new == {
         **{key: [] for key in KEYS},
         **rows,
     }

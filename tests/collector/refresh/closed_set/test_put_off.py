@@ -33,7 +33,7 @@ def test_it_is_the_least_rollout_of_all_that_have_a_key_that_the_trace_looks_for
     met: list[tuple[str, int]],
     waiting: dict[str, str],
 ) -> None:
-    closed._sought, closed._met = keys(sought), keys(met)
+    closed._sought_keys, closed._matches = keys(sought), keys(met)
     led_to = [
         (trace_id, waiting[other])
         for trace_id, key in sought

@@ -35,7 +35,7 @@ def test_a_trace_keeps_each_of_its_own_keys_once() -> None:
     ]
     assert keys.own_of(["2"])["trace_id"].to_pylist() == ["2"]
     sought = hashed(pa.chunked_array([["asks:a", "asks:b", "ran:a"]])).tolist()
-    assert keys.sought_by()["key"].to_pylist() == sought
+    assert keys.sought_keys_by_trace()["key"].to_pylist() == sought
 
 
 def stored_keys(store: Store, key: str, traces: int) -> None:

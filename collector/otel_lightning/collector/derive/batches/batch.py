@@ -20,13 +20,13 @@ from otel_lightning.collector.derive.batches.portions import Portioning, Portion
 from otel_lightning.collector.derive.batches.rollout_sizes import Counts, Size, sizes
 from otel_lightning.collector.derive.batches.rows_by_trace import (
     Change,
-    Noted,
     Rows,
+    RowsByKey,
     by_trace,
     change,
-    noted,
     only,
     only_tables,
+    rows_by_key,
     with_rows,
     without,
 )
@@ -85,7 +85,7 @@ class Batch:
         `assemble_rows`. A trace that was read as a whole is missing: all its rows are new."""
         self._derived: Derived | None = None
         self._written: dict[str, Rows] = {}
-        self._written_large: dict[str, Noted] = {}
+        self._written_large: dict[str, RowsByKey] = {}
 
     def read(self, spans: Iterable[pa.RecordBatch], logs: pa.Table) -> pa.Table:
         """Read whole traces.
@@ -215,10 +215,10 @@ class Batch:
     def _keep_large(self, cache: ParsedTraces, derived: Derived) -> None:
         large_traces = cache.large
         own = by_trace(derived, self._large.keys() | self._late.keys())
-        self._written_large = {trace_id: noted(rows) for trace_id, rows in own.items()}
+        self._written_large = {trace_id: rows_by_key(rows) for trace_id, rows in own.items()}
         for trace_id in self._late:
             before, after = large_traces.written(trace_id), self._written_large[trace_id]
-            self.changes[trace_id] = change(before or noted({}), after, own[trace_id])
+            self.changes[trace_id] = change(before or rows_by_key({}), after, own[trace_id])
         for trace_id, parsed in self._large.items():
             large_traces.keep(trace_id, parsed)
         for trace_id, late in self._late.items():

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from otel_lightning.collector.derive.batches.copied_rows import copied, share_out
-from otel_lightning.collector.derive.batches.rows_by_trace import Noted
+from otel_lightning.collector.derive.batches.rows_by_trace import RowsByKey
 from otel_lightning.collector.derive.batches.text_size import TextSize
 from otel_lightning.collector.derive.parse import BY_SPAN, ParsedRows
 from otel_lightning.collector.derive.span_tree import Place, place_of
@@ -36,7 +36,7 @@ class LargeTraces:
         self._most_spans, self._most_text = most_spans, most_text
         self._parsed: dict[str, ParsedRows] = {}
         """What each span says by itself, before `complete_calls`. Nobody changes these rows."""
-        self._written: dict[str, Noted] = {}
+        self._written: dict[str, RowsByKey] = {}
         self._text = TextSize()
 
     def __len__(self) -> int:
@@ -95,11 +95,11 @@ class LargeTraces:
         self._written.clear()
         self._text = TextSize()
 
-    def written(self, trace_id: str) -> Noted | None:
+    def written(self, trace_id: str) -> RowsByKey | None:
         """Return the rows of a trace that the store has; None if they are not known."""
         return self._written.get(trace_id)
 
-    def note_stored(self, trace_id: str, rows: Noted) -> None:
+    def note_stored(self, trace_id: str, rows: RowsByKey) -> None:
         """Note the rows of a trace that the store has."""
         if trace_id in self._parsed:
             self._written[trace_id] = rows

@@ -34,7 +34,7 @@ are replaced together."""
 Rows = dict[str, list[Any]]
 """Derived rows of one trace by table."""
 Key = tuple[str | None, ...]
-Noted = dict[str, dict[Key, Any]]
+RowsByKey = dict[str, dict[Key, Any]]
 """The values of the rows of one trace by table and key, in pairs if several rows have one key."""
 _VALUES = {
     table: attrgetter(*(each.name for each in fields(row)))
@@ -73,18 +73,18 @@ def by_trace(derived: Derived, trace_ids: Collection[str]) -> dict[str, Rows]:
     return rows
 
 
-def noted(rows: Rows) -> Noted:
+def rows_by_key(rows: Rows) -> RowsByKey:
     """Return the values of the rows of one trace by key, to compare other rows with them later."""
-    hashes: Noted = {}
+    by_table: RowsByKey = {}
     for table in KEYS:
-        own = hashes[table] = {}
+        own = by_table[table] = {}
         for key, row in _keyed(table, rows):
             values = row if table == UNREAD else _VALUES[table](row)
             own[key] = values if key not in own else (own[key], values)
-    return hashes
+    return by_table
 
 
-def change(before: Noted, after: Noted, rows: Rows) -> Change:
+def change(before: RowsByKey, after: RowsByKey, rows: Rows) -> Change:
     """Compare the rows of one trace with those that were written before.
 
     Args:

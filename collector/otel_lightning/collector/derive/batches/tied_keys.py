@@ -45,11 +45,11 @@ class TiedKeys:
         rows = rows.filter(pc.is_in(rows["trace_id"], pa.array(trace_ids, pa.string())))
         return rows.group_by(rows.column_names, use_threads=False).aggregate([])
 
-    def sought(self) -> Keys:
+    def sought_keys(self) -> Keys:
         """Return the keys that traces look for, each once."""
         return np.unique(numbers(self.rows["seeks"]))
 
-    def sought_by(self) -> pa.Table:
+    def sought_keys_by_trace(self) -> pa.Table:
         """Return the sought keys with the traces that look for them: `trace_id` and `key`."""
         return self.rows.select(["trace_id", "seeks"]).rename_columns(["trace_id", "key"])
 

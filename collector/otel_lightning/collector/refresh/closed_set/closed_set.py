@@ -70,7 +70,7 @@ class ClosedSet:
         """The traces of the frontier that are stale."""
         self._read: list[str] = []
         """The traces of the set that were read so far."""
-        self._sought, self._met = KEYS.empty_table(), KEYS.empty_table()
+        self._sought_keys, self._matches = KEYS.empty_table(), KEYS.empty_table()
         """The keys that the traces that were read last look for, and the stored ones among them."""
         self._received = self._recent.received_since(self._frontier)
         self._table = sorted_copy.source(store, spans_at_once, self._received)
@@ -157,9 +157,12 @@ class ClosedSet:
             keys: The keys of the traces that were just read.
         """
         # Before the new keys are written: a key that only these traces have leads nowhere.
-        self._sought, self._met = keys.sought_by(), self._search(keys.sought())
+        self._sought_keys, self._matches = (
+            keys.sought_keys_by_trace(),
+            self._search(keys.sought_keys()),
+        )
         written = self._write_keys(keys)
-        self._frontier = self._led_to(keys, written) if len(self._met) else []
+        self._frontier = self._traces_to_read(keys, written) if len(self._matches) else []
         self._stale = set()
         if self._frontier:
             self._choose(self._frontier)
@@ -193,20 +196,24 @@ class ClosedSet:
         self._recent.keys.wrote(self._store, np.unique(own["key"].to_numpy()), now_ns)
         return own
 
-    def _led_to(self, tied: TiedKeys, written: pa.Table) -> list[str]:
+    def _traces_to_read(self, tied: TiedKeys, written: pa.Table) -> list[str]:
         """Return the traces that share a key with those that were just read.
 
         Some servers give every response the same id, so a key that more than `CROWD` traces share
         ties none of them.
         """
-        keys = self._met["key"].to_numpy()
+        keys = self._matches["key"].to_numpy()
         # The former keys of these traces are deleted.
-        is_former = pc.is_in(self._met["trace_id"], pa.array(self._stale, pa.string())).to_numpy()
+        is_former = pc.is_in(
+            self._matches["trace_id"], pa.array(self._stale, pa.string())
+        ).to_numpy()
         shared, traces = np.unique(
             np.concatenate([keys[~is_former], written["key"].to_numpy()]), return_counts=True
         )
         ties = np.isin(keys, shared[traces <= CROWD]) | np.isin(keys, tied.ties_all())
-        trace_ids = self._met["trace_id"].filter(pa.array(ties & ~is_former)).unique().to_pylist()
+        trace_ids = (
+            self._matches["trace_id"].filter(pa.array(ties & ~is_former)).unique().to_pylist()
+        )
         read = set(self._read)
         return [one for one in trace_ids if one not in read]
 
@@ -231,11 +238,11 @@ class ClosedSet:
             waiting: The rollouts that wait, by traces of the frontier.
         """
         by_key: dict[int, str] = {}
-        for trace_id, key in _pairs(self._met) if waiting else ():
+        for trace_id, key in _pairs(self._matches) if waiting else ():
             if rollout_id := waiting.get(trace_id):
                 by_key[key] = min(rollout_id, by_key.get(key, rollout_id))
         put_off: dict[str, str] = {}
-        for trace_id, key in _pairs(self._sought) if by_key else ():
+        for trace_id, key in _pairs(self._sought_keys) if by_key else ():
             if rollout_id := by_key.get(key):
                 put_off[trace_id] = min(rollout_id, put_off.get(trace_id, rollout_id))
         return put_off
