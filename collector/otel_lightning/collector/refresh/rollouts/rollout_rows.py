@@ -144,11 +144,11 @@ def _values_of(store: Store, name: str, texts: Collection[str]) -> set[str]:
 
 def _place(store: Store, rewards: Collection[str]) -> set[str]:
     """Find the calls that rewards judge, note them, and return their rollouts."""
-    store.execute("CREATE OR REPLACE TEMP ROLLOUT_ROWS to_place (reward_id VARCHAR)")
+    store.execute("CREATE OR REPLACE TEMP TABLE to_place (reward_id VARCHAR)")
     store.insert("to_place", pa.table({"reward_id": pa.array(rewards, pa.string())}))
     store.execute(statement(__package__, "place_rewards"))
     placed = store.column(statement(__package__, "placed_rollouts"))
-    store.execute("DROP ROLLOUT_ROWS to_place")
+    store.execute("DROP TABLE to_place")
     return set(placed)
 
 
