@@ -100,7 +100,9 @@ class Installed:
             "HOME": str(folder),
             "LIGHTNING_HTTP": "127.0.0.1:0",
             "LIGHTNING_GRPC": "127.0.0.1:0",
+            "LIGHTNING_NO_BROWSER": "true",
         }
+        (folder / "tests").symlink_to(ROOT / "tests")  # README loads a recording of a clone
 
     def run(self, *command: str) -> str:
         """Run a command to its end; its standard output."""

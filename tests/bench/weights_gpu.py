@@ -239,6 +239,7 @@ def bandit(
                 "completion_logprobs": [-3.0] * completion if logged else None,
                 "reward": float(attempt % 2),
                 "advantage": attempt % 2 - 0.5,
+                "began": None,
                 "content": "full",
                 "is_carried": True,
             }

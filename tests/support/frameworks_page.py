@@ -37,11 +37,23 @@ the file `tracing.mjs` beside the agent, and run `node --import ./tracing.mjs ag
 | framework | tried with | lines to copy |
 |---|---|---|
 """
+CODING_AGENTS = """
+## Coding agents
+
+They send OTLP by themselves. A test reads recordings of them; what each leaves out is on the page
+[dialects](../reference/dialects.md#coding-agents).
+
+| agent | what to set |
+|---|---|
+| Claude Code, Claude Agent SDK | `export CLAUDE_CODE_ENABLE_TELEMETRY=1 CLAUDE_CODE_ENHANCED_TELEMETRY_BETA=1`<br>`export OTEL_TRACES_EXPORTER=otlp OTEL_LOGS_EXPORTER=otlp`<br>`export OTEL_LOG_RAW_API_BODIES=1 OTEL_LOG_TOOL_CONTENT=1`<br>`export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318` |
+| Codex | in `~/.codex/config.toml`, below `[otel]`:<br>`exporter = { otlp-http = { endpoint = "http://localhost:4318/v1/logs", protocol = "binary" } }`<br>`trace_exporter = { otlp-http = { endpoint = "http://localhost:4318/v1/traces", protocol = "binary" } }` |
+| Gemini CLI, GitHub Copilot CLI, Qwen Code | the settings [on that page](../reference/dialects.md#coding-agents) |
+"""  # noqa: E501  rows of a table
 FOOT = """
 Port 4318 takes OTLP over HTTP and port 4317 takes gRPC. With another framework that uses the
 `openai` client, such as LangChain with `langchain-openai`, the same lines work. For a client of
-another provider, the log names the package to install.
-[What each dialect tells](../reference/dialects.md) lists more of them.
+another provider, the log names the package to install. [Dialects](../reference/dialects.md) lists
+more instrumentations that are read. If nothing arrives, run `lightning-ingest doctor`.
 """
 
 
@@ -94,7 +106,7 @@ def page() -> str:
     head = HEAD.format(row=len(tasks["in_a_row"]), once=len(tasks["at_once"]))
     python = "".join(row(framework) for framework in FRAMEWORKS if not framework.javascript)
     javascript = "".join(row(framework) for framework in FRAMEWORKS if framework.javascript)
-    return head + python + JAVASCRIPT + javascript + tracing_files() + gaps() + FOOT
+    return head + python + JAVASCRIPT + javascript + tracing_files() + CODING_AGENTS + gaps() + FOOT
 
 
 if __name__ == "__main__":

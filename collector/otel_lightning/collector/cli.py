@@ -51,6 +51,8 @@ def main() -> None:
     """Receive OpenTelemetry traces of LLM agents, keep them in DuckDB, answer SQL.
 
     Without a command it serves. OTLP over gRPC goes to port 4317, OTLP over HTTP to port 4318.
+    Then, in another terminal: `open` and `show` show what agents did, `sql` answers queries, and
+    `doctor` says what is wrong with the traces, or why none arrive.
     """
 
 

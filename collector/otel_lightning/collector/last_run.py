@@ -3,7 +3,7 @@
 A file beside the store exists as long as a process serves it. The process sets the file's time
 every few seconds, and deletes the file when it is asked to stop. If the file is there when the next
 process starts, the last one ended by an error, which the file has, or it was killed, for instance
-because memory ran out, or its machine stopped.
+because memory ran out, or it crashed in a library, or its machine stopped.
 """
 
 import json
@@ -21,7 +21,10 @@ from otel_lightning.collector.files.atomic import PRIVATE, replaced
 logger = logging.getLogger(__name__)
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 MOST_ENDS = 10
-KILLED = "it was killed, perhaps because memory ran out (dmesg may say so)"
+KILLED = (
+    "it was killed, perhaps because memory ran out (dmesg may say so), or it crashed, and the end "
+    "of its log says how"
+)
 MACHINE = "its machine stopped"
 REASON_LENGTH = 300
 

@@ -94,5 +94,8 @@ class Commands(CommandGroup):
 def cli() -> None:
     """Learn better agents from stored traces, offline, behind a held-out gate.
 
+    The usual order: transitions; then policy, prompts or weights; then report. `run` runs your
+    agent on tasks, and `loop` repeats all of it.
+
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the gate said no.
     """

@@ -66,8 +66,9 @@ def test_it_is_asked_before_the_dialects_that_are_known(checkout: Path) -> None:
             "codex",
             "gemini_cli",
             "livekit",
+            "openrouter",
             "monocle",
         ),
         *("langtrace", "openai_agents", "indexed", "semconv", "haystack", "braintrust"),
-        *("observed", "honeyhive"),
+        *("observed", "honeyhive", "semconv"),
     ]

@@ -212,6 +212,7 @@ def test_open_prints_a_link_to_a_rollout(open_ingester: Ingester) -> None:
     assert told.returncode == 0, told.stderr
     assert told.stdout.startswith(f"http://{open_ingester.http}/ui/enter?code=")
     assert told.stdout.endswith("to=%2Fui%2Frollouts%2Fa%25252Fb\n")
+    assert told.stderr == "Open this link in a browser within a minute; it works once.\n"
 
 
 def test_open_says_that_nothing_runs(tmp_path: Path) -> None:

@@ -23,9 +23,8 @@ from support.running import Ingester, eventually, start
 from otel_lightning.collector.page.statements import with_values
 from otel_lightning.collector.store import open_store
 
-PlaywrightError = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is in the extra dev"
-).Error
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is in the extra dev")
+PlaywrightError, expect = playwright.Error, playwright.expect
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -274,6 +273,28 @@ def test_buttons_judge_as_the_keys_do(tab: Tab, served: Ingester) -> None:
     tab.page.get_by_text("Judged the rollout: 0.25").wait_for()
     query = "SELECT value FROM judgements WHERE rollout_id = 'rollout-0010' AND name = 'human'"
     eventually(lambda: column(served.store, query) == [0.25])
+
+
+def test_a_judgement_is_confirmed_where_the_reader_is(tab: Tab) -> None:
+    tab.go("/ui/rollouts/long?step=200#s200")
+    tab.page.locator("#s200").focus()
+    tab.page.keyboard.press("3")
+    expect(tab.page.get_by_text("Judged step 200: 0.5")).to_be_in_viewport()
+
+
+def test_a_page_says_that_its_server_has_stopped(browser: Any, tmp_path: Path) -> None:
+    ingester = start(make_desk_store(tmp_path / "t.duckdb"))
+    tab = Tab(browser, ingester)
+    tab.go("/ui/rollouts/rollout-0003")
+    tab.page.get_by_text("idle").wait_for()
+    ingester.stop()
+    tab.page.get_by_text("not connected").wait_for()
+    tab.page.get_by_role("button", name="Judge 0.25").first.click()
+    tab.page.get_by_text("Not judged: lightning-ingest does not answer").wait_for()
+    tab.page.locator(".step details summary").last.click()
+    tab.page.get_by_text("Not loaded: lightning-ingest does not answer.").wait_for()
+    assert [told for told in tab.complaints if "Failed to load resource" not in told] == []
+    tab.context.close()
 
 
 def test_more_steps_are_loaded_as_one_scrolls(tab: Tab) -> None:

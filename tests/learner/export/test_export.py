@@ -151,6 +151,20 @@ def test_verl_rows_have_an_advantage_at_each_token(traces: "Traces") -> None:
     assert row["extra_info"]["rollout_id"] == "a"
 
 
+@pytest.mark.parametrize("tokens", [None, [3, 4, 5]])
+def test_logprobs_of_verl_rows_that_do_not_fit_the_tokens_are_left_out(
+    traces: "Traces", tokens: list[int] | None
+) -> None:
+    """Some servers count the end token in one of the two lists only."""
+    said = {"input_messages": json.dumps([text("user", "Hm?")])}
+    said["output_messages"] = json.dumps([text("assistant", "Yes.")])
+    traces.call("a", completion_token_ids=tokens, completion_logprobs=[-0.1, -0.2], **said)
+    traces.reward("a", 0.5)
+    make_transitions(traces.store(), Settings(held_out=0.0))
+    [row] = load(export(traces, "verl", "verl.parquet"))
+    assert (row["response_token_ids"], row["rollout_log_probs"]) == (tokens, None)
+
+
 def test_lines_for_openai_are_what_its_library_calls_chat_messages(learned: "Traces") -> None:
     lines = export(learned, "openai", "chat.jsonl").read_text().splitlines()
     assert len(lines) == 4

@@ -1,5 +1,6 @@
 """Which rollouts the model that writes prompts reads."""
 
+import json
 import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -9,6 +10,9 @@ import pytest
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy.assumptions.units import NO_UNITS, Units
+from otel_lightning.learner.policy.logged.choices import Window as Choices
+from otel_lightning.learner.policy.logged.choices import read_choices
 from otel_lightning.learner.prompts.logged.rollouts import Window, read_rollouts
 from otel_lightning.learner.prompts.logged.ruled_out import ruled_out
 
@@ -83,3 +87,39 @@ def test_shuffle_of_a_seed_does_not_depend_on_which_rollout_began_first(
     assert judged[0] == judged[1]
     assert len(judged[0]) > 20
     assert any(rollout != other for rollout, other in judged[0].items())
+
+
+def copied(traces: "Traces") -> None:
+    """Record 20 rollouts five times each, with a task id of its own each time."""
+    rng = random.Random(0)  # noqa: S311 - sampling, not cryptography
+    for i in range(20):
+        arm = rng.choice(("brief", "careful", "long"))
+        said = json.dumps([{"role": "user", "parts": [{"type": "text", "content": f"case {i}"}]}])
+        for copy in range(5):
+            rollout = f"r{i}-{copy}"
+            traces.call(rollout, input_messages=said)
+            traces.arm(rollout, arm, 1 / 3)
+            traces.task(rollout, f"t{i}-{copy}")
+            traces.reward(rollout, float(arm == "brief"))
+
+
+def test_no_copy_of_a_shown_rollout_is_held_out(traces: "Traces") -> None:
+    copied(traces)
+    with open_store(traces.store()) as store:
+        found = read_rollouts(store, Window("support-prompt", held_out=0.5))
+        logged = read_choices(store, Choices("support-prompt", held_out=0.5), {})
+    assert found.units == Units(("input",), 100, 20)
+    shown = set(found.rows["rollout_id"])
+    assert 0 < len({one.partition("-")[0] for one in shown}) < 20
+    assert len(shown) == 5 * len({one.partition("-")[0] for one in shown})
+    # The gate judges by all others.
+    assert shown == set(logged.rows.filter(split="train")["rollout_id"])
+
+
+def test_task_ids_stand_where_the_user_says_so(traces: "Traces") -> None:
+    copied(traces)
+    with open_store(traces.store()) as store:
+        found = read_rollouts(store, Window("support-prompt", held_out=0.5, task_by="id"))
+    assert found.units == NO_UNITS
+    copies = found.rows["rollout_id"].str.split("-").list.first().value_counts()["count"]
+    assert copies.min() < 5

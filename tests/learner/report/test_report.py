@@ -361,7 +361,8 @@ def test_a_training_run_shows_its_curve_its_weights_and_tasks_that_got_worse(
             INSERT INTO runs BY NAME SELECT 'run-1' AS run_id, 'weights' AS command,
                 '{{"model": "models/base", "algorithm": "rft"}}' AS config, 'passed' AS outcome,
                 '{json.dumps(gate)}' AS gate, '{{"good_token_logprob_before": -0.5,
-                "good_token_logprob_after": -0.25}}' AS metrics, 'models/tuned' AS artifact,
+                "good_token_logprob_after": -0.25, "logged_tokens": 30, "rebuilt_tokens": 7,
+                "held_out_rebuilt_tokens": 3}}' AS metrics, 'models/tuned' AS artifact,
                 TIMESTAMP_NS '2026-11-02 10:00:00' AS started;
             INSERT INTO run_steps SELECT 'run-1', n, 'loss', 1.0 / (1 + n) FROM range(50) t(n);
             INSERT INTO run_steps VALUES ('run-1', 49, 'importance_weight/q50', 0.9),
@@ -373,6 +374,9 @@ def test_a_training_run_shows_its_curve_its_weights_and_tasks_that_got_worse(
     assert "3.5" in page.text
     assert "-0.5  before, -0.25  after".replace("  ", " ") in page.text.replace("  ", " ")
     assert "fewer than about 8 held-out tasks" in page.text
+    said = " ".join(page.text.split())
+    assert "30 have the token ids that were logged. The token ids of 7 were rebuilt" in said
+    assert "3 of these are held out" in said
     assert re.search(r"Measured on 12 tasks that both\s+base\s+and\s+tuned", page.text)
     assert "<td>task 3</td>" in html
     # The reward that transitions are built from is the one that counts.

@@ -42,6 +42,7 @@ def rows(**columns: Any) -> pl.DataFrame:
         "reward": 1.0,
         "outcome": 1.0,
         "advantage": 1.0,
+        "began": None,
         "is_carried": None,
     }
     return pl.DataFrame([row | columns])

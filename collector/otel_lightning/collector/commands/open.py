@@ -33,5 +33,5 @@ def open_page(
     with expected_errors():
         link = page_link(store, target, client)
     click.echo(link)
-    if not no_browser and has_browser() and not start_browser(link):
-        click.echo("No browser was found: open the link within a minute.", err=True)
+    if no_browser or not has_browser() or not start_browser(link):
+        click.echo("Open this link in a browser within a minute; it works once.", err=True)

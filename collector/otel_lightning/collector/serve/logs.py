@@ -4,6 +4,7 @@ Nothing waits for whoever reads the log: a pipe that nobody reads is full after 
 lines are kept until they can be written; the next ones are dropped, and their number is logged.
 """
 
+import faulthandler
 import json
 import logging
 import os
@@ -162,6 +163,8 @@ def log_to_stderr(form: Format) -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger(OURS).setLevel(logging.INFO)
     threading.excepthook = _log_death
+    if is_own:  # if a library ends the process by a signal: what each thread was doing
+        faulthandler.enable(2)
 
 
 def _log_death(died: threading.ExceptHookArgs) -> None:

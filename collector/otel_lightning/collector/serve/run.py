@@ -46,6 +46,7 @@ from otel_lightning.collector.store.clients.read_only import attach_line
 from otel_lightning.collector.store.deduplication import kept_filters
 from otel_lightning.collector.store.files.spilling import erase_spilled
 from otel_lightning.collector.store.times_as_text import all_times_as_text
+from otel_lightning.collector.terminal.next_command import next_command
 
 logger = logging.getLogger(__name__)
 
@@ -240,7 +241,8 @@ def _announce(parts: Parts, say: Callable[[str], None]) -> None:
             f"those with http/protobuf or http/json to port {settings.http.port}."
         )
     if settings.has_page:
-        say(f"Page at {scheme}://{server.http}/ui: open it with `lightning-ingest open`.")
+        command = next_command("lightning-ingest open", settings.store)
+        say(f"Page at {scheme}://{server.http}/ui; to open it: {command}")
     line = attach_line(server.sql, server_file(settings.store))
     say(f"SQL from any DuckDB 1.5, read-only: {line}")
 

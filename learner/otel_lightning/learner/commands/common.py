@@ -50,8 +50,7 @@ reward_range_option = option(
     "--reward-range",
     type=RangeOfRewards(),
     help="Least and greatest possible reward, such as 0,1. By default it is the range of the "
-    "logged rewards; then the gate of a policy, and a gate that runs the agent, refuses unless "
-    "all rewards are 0 or 1.",
+    "logged rewards; then each gate refuses unless all rewards are 0 or 1.",
 )
 least_gain_option = option(
     "--least-gain",

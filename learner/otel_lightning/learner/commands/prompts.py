@@ -232,6 +232,8 @@ def _tell(result: "Proposed", request: "Request") -> None:
         f"{number_of(rollouts.variants, 'variant')}; {rollouts.failed:,} failed, "
         f"{rollouts.explained:,} of them with an explanation."
     )
+    for note in rollouts.units.notes:
+        click.echo(note)
     usage = result.usage
     click.echo(
         f"{number_of(usage.asked, 'answer')} asked for, {usage.cached} known before. "

@@ -63,6 +63,8 @@ def reward_range(rewards: NDArray[np.float64], given: Range | None) -> Rewards:
     Raises:
         OutsideRangeError: If a reward is outside the given range.
     """
+    if not len(rewards):
+        return Rewards(given or (0.0, 1.0), assumed=given is None)
     low, high = float(rewards.min()), float(rewards.max())
     if given is not None:
         if low < given[0] or high > given[1]:

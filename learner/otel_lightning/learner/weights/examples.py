@@ -67,6 +67,8 @@ class Example:
     source: str = LOGGED
     later: int = 0
     """Number of calls of the rollout after this one."""
+    began: int | None = None
+    """Time at which the call began, in nanoseconds; None if it is not known."""
 
     @property
     def logprob(self) -> float | None:
@@ -216,4 +218,5 @@ def _example(
         advantage=row["advantage"],
         model=row["model"],
         source=source,
+        began=row["began"],
     )

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from otel_lightning.learner.evaluate.gate import Requirements
 from otel_lightning.learner.evaluate.reward_range import reward_range
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
 from otel_lightning.learner.weights import algorithms
@@ -21,7 +20,6 @@ from otel_lightning.learner.weights.examples import Example, Tokenized, tokenize
 from otel_lightning.learner.weights.gate.expected_reward import rollouts_of
 from otel_lightning.learner.weights.gate.held_out import (
     Likelihoods,
-    default_demands,
     divergence,
     judge_weights,
     logged_difference,
@@ -38,6 +36,7 @@ from otel_lightning.learner.weights.preparation.checks import (
     check_rewards,
     check_template,
     check_tokens,
+    rebuilt,
     sources,
     warnings,
 )
@@ -323,6 +322,7 @@ def _train_language_model(job: Job, data: Data, recipe: Recipe) -> "Verdict":
     """Train a language model, and judge it by its likelihood of held-out completions."""
     training = job.training
     held_out = usable(data.held_out, data.skipped)
+    data.metrics["held_out_rebuilt_tokens"] = rebuilt(held_out)
     data.metrics["held_out_left_out"] = len(data.held_out) - len(held_out)
     size = training.batch_size
     # Before training, because `learn` changes the model in place.
@@ -346,16 +346,10 @@ def _train_language_model(job: Job, data: Data, recipe: Recipe) -> "Verdict":
         likelihoods,
         threshold=training.threshold,
         clip=training.clip,
-        demands=_demands(held_out, training),
+        reward_range=training.reward_range,
+        least_gain=training.least_gain,
         history=data.history,
     )
-
-
-def _demands(held_out: Sequence[Example], training: Training) -> Requirements:
-    """Take the range of the rewards of rollouts as given, or as logged."""
-    if training.reward_range is not None:
-        return Requirements(training.reward_range, training.least_gain)
-    return default_demands(rollouts_of(held_out).rewards, training.least_gain)
 
 
 def _compare_with_log(

@@ -123,9 +123,32 @@ def test_recorded_propensities_are_refused_if_the_arm_follows_how_easy_the_task_
         check_ease(recorded(rows(0, by_task=0.8)[0]))
 
 
-def test_recorded_propensities_that_follow_the_input_are_right() -> None:
-    choices = recorded(rows(0, by_task=0.8)[0])
-    check_ease(choices.with_columns(propensity=pl.Series(np.linspace(0.2, 0.8, 900))))
+def test_propensities_that_differ_are_refused_if_they_do_not_say_what_the_arm_follows() -> None:
+    """The propensities follow something else, such as a feature of the input."""
+    other = pl.Series(np.random.default_rng(1).uniform(0.45, 0.55, 900))
+    for seed in range(5):
+        choices = recorded(rows(seed, by_task=0.8)[0]).with_columns(propensity=other)
+        with pytest.raises(DataError, match="from the rewards of the task's earlier rollouts"):
+            check_ease(choices)
+
+
+@pytest.mark.parametrize("share", [0.8, 0.98])
+def test_propensities_that_say_what_the_arm_follows_are_right(share: float) -> None:
+    for seed in range(20):
+        rng, task = np.random.default_rng(seed), np.arange(900) // 3
+        easy = (rng.random(300) < 0.5)[task]
+        of_b = np.where(easy, share, 1 - share)
+        is_b = rng.random(900) < of_b
+        choices = pl.DataFrame(
+            {
+                "task": task,
+                "arm": np.where(is_b, "b", "a"),
+                "outcome": (rng.random(900) < np.where(easy, 0.8, 0.2)).astype(float),
+                "time": pl.int_range(900, eager=True),
+            }
+        )
+        told = np.where(is_b, of_b, 1 - of_b)
+        check_ease(recorded(choices).with_columns(propensity=pl.Series(told)))
 
 
 def test_arms_kept_for_a_task_are_drawn_regardless_of_its_ease() -> None:

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,9 +40,12 @@ def judge(
     before: list[float],
     after: list[float],
     history: Sequence[Example] = (),
+    **demands: Any,
 ) -> Verdict:
     likelihoods = Likelihoods(np.array(before), np.array(after))
-    return judge_weights(examples, likelihoods, threshold=0.0, clip=10.0, history=history)
+    return judge_weights(
+        examples, likelihoods, threshold=0.0, clip=10.0, history=history, **demands
+    )
 
 
 def coin(rollouts: int = 40, **columns: object) -> list[Example]:
@@ -158,6 +162,74 @@ def test_real_gain_passes_within_tasks_too() -> None:
     verdict = judge(examples, [HALF] * 240, [HALF + (0.4 if e.reward else -0.7) for e in examples])
     assert verdict.passed, verdict.refusals
     assert verdict.lower > 0
+
+
+def with_rare_loss(seed: int) -> tuple[list[Example], list[float]]:
+    """Of two completions one earns .6; the other usually .75, and -80 in two of a thousand."""
+    rng = np.random.default_rng(seed)
+    examples, after = [], []
+    for i in range(500):
+        other = rng.random() < 0.5
+        reward = (-80.0 if rng.random() < 0.002 else 0.75) if other else 0.6
+        good = {"advantage": reward - 0.65, "prompt": (i,), "completion": (int(other),)}
+        examples.append(example(f"{i:03}", reward, **good))
+        after.append(math.log(0.9 if other else 0.1))
+    return examples, after
+
+
+def test_rare_loss_that_was_not_logged_passes_no_gate() -> None:
+    passed = refused = 0
+    for seed in range(10):
+        examples, after = with_rare_loss(seed)
+        verdict = judge(examples, [HALF] * 500, after)
+        refused += any(
+            "give the least and the greatest possible reward" in r for r in verdict.refusals
+        )
+        passed += verdict.passed
+        passed += judge(examples, [HALF] * 500, after, reward_range=(-80.0, 1.0)).passed
+    # The new weights are worse by .4 * (.591 - .6): they look better where no loss was logged.
+    assert (passed, refused) == (0, 10)
+
+
+def test_graded_rewards_pass_with_their_range() -> None:
+    examples = [example(str(i), 0.9 if i % 2 else 0.1, advantage=i % 2 - 0.5) for i in range(200)]
+    after = [math.log(0.8 if i % 2 else 0.2) for i in range(200)]
+    assert judge(examples, [HALF] * 200, after, reward_range=(0.0, 1.0)).passed
+    (refusal,) = judge(examples, [HALF] * 200, after).refusals
+    assert refusal.startswith("the rewards are not all 0 or 1")
+
+
+def changed(seed: int, since: int) -> tuple[list[Example], list[float]]:
+    """Of two completions the second one succeeds more often; from a task on, the first one."""
+    rng = np.random.default_rng(seed)
+    examples, after = [], []
+    for task in range(120):
+        for attempt in range(4):
+            other = int(rng.integers(2))
+            better = other if task < since else 1 - other
+            reward = float(rng.random() < (0.3, 0.7)[better])
+            at = {"task": str(task), "prompt": (task,), "completion": (other,), "began": task}
+            examples.append(example(f"{task:03}-{attempt}", reward, **at))
+            after.append(math.log((0.25, 0.75)[other]))
+    return examples, after
+
+
+def test_gain_that_the_newest_rollouts_lost_is_refused() -> None:
+    told = []
+    for seed in range(10):
+        examples, after = changed(seed, since=100)
+        told.append(" ".join(judge(examples, [HALF] * 480, after).refusals))
+    fallen = [one for one in told if "the gain fell from +0." in one]
+    assert len(fallen) >= 9
+    assert "lightning-learn evaluate --model" in fallen[0]
+
+
+def test_gain_that_lasts_is_not_refused() -> None:
+    refusals = ""
+    for seed in range(10):
+        examples, after = changed(seed, since=120)
+        refusals += " ".join(judge(examples, [HALF] * 480, after).refusals)
+    assert "fell" not in refusals
 
 
 def test_thin_overlap_is_refused() -> None:

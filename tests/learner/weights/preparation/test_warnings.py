@@ -4,7 +4,7 @@ from typing import Any
 
 from support.late import Late
 
-from otel_lightning.learner.weights.examples import TOO_LONG, Example, Tokenized
+from otel_lightning.learner.weights.examples import TEMPLATED, TOO_LONG, Example, Tokenized
 
 checks: Any = Late("otel_lightning.learner.weights.preparation.checks")
 
@@ -51,6 +51,19 @@ def test_several_models_and_other_temperatures_are_counted() -> None:
     models, temperatures = told([*informative(10), *other])
     assert models == "2 models wrote these transitions: one (21), two (1)."
     assert temperatures.startswith("1 of 22 transitions were sampled at another temperature than 1")
+
+
+def test_transitions_with_rebuilt_token_ids_are_counted() -> None:
+    rebuilt = [example(task, 1.0, source=TEMPLATED) for task in ("y", "z")]
+    (warning,) = told([*informative(10), *rebuilt])
+    assert warning.startswith("2 of 22 transitions have no logged token ids")
+    assert checks.sources(
+        [*informative(10), *rebuilt, example("x", 1.0, logprobs=(-1.0, -2.0))]
+    ) == {
+        "logged_tokens": 21,
+        "rebuilt_tokens": 2,
+        "logged_logprobs": 1,
+    }
 
 
 def test_held_out_rollouts_that_begin_like_trained_ones_are_counted() -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
-from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.dialects import semconv, semconv_counts
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.messages import finish, payloads
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
@@ -46,7 +46,7 @@ class Keys(NamedTuple):
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has a type and content under one prefix, or the models of a call."""
+    """Tell whether the span has a type and content under one prefix."""
     return _keys(tuple(span.attributes)) is not None
 
 
@@ -70,9 +70,7 @@ def _keys(names: tuple[str, ...]) -> Keys | None:
             return Keys("llm", name, answer)
     if {"gen_ai.system", "input", "output"}.issubset(names):
         return Keys("llm" if MODELS[0] in names else "tool", "input", "output")
-    # Only a call has both models. Logfire writes no more of a response of the OpenAI Agents SDK
-    # that failed.
-    return Keys("llm", None, None) if set(MODELS).issubset(names) else None
+    return None
 
 
 def _under(prefix: str, names: tuple[str, ...], what: str) -> str | None:
@@ -146,7 +144,7 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
             call.output_messages = payloads.answer(answer)
     own = json_text.parse(span.attributes.get("usage")), _content(span, keys.metrics)
     inside = map(whole.get, payloads.USAGES)
-    for counts in (*map(payloads.usage, (*own, *inside)), semconv.usage(span.attributes)):
+    for counts in (*map(payloads.usage, (*own, *inside)), semconv_counts.usage(span.attributes)):
         payloads.fill_usage(call, counts)
     (reason, *_) = semconv.finish_reasons(span.attributes)
     call.finish_reason = call.finish_reason or finish.reason(reason)

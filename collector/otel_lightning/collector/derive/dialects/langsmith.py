@@ -15,18 +15,23 @@ RANK = 40
 CONVERSATION_KEYS = ("langsmith.metadata.session_id", "langsmith.metadata.thread_id")
 AGENT_KEYS = ("langsmith.metadata.lc_agent_name", "langsmith.metadata.langgraph_node")
 """The agent of a call in LangGraph: its name, else the node that calls."""
-METADATA = "langsmith.metadata."
+KIND, METADATA = "langsmith.span.kind", "langsmith.metadata."
+FLAT = {"gen_ai.prompt.0.content", "gen_ai.completion.0.content"}
 FIELDS = {"id": "id", "status": "status", "model": "ls_model_name"}
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has LangSmith's span kind."""
-    return "langsmith.span.kind" in span.attributes
+    """Tell whether the span has LangSmith's span kind, and no flattened messages.
+
+    Spans that people write by hand, as LangSmith documents, may have both.
+    """
+    keys = span.attributes
+    return KIND in keys and FLAT.isdisjoint(keys)
 
 
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     """Read a LangSmith run."""
-    kind = span.attributes["langsmith.span.kind"]
+    kind = span.attributes[KIND].lower()
     if _has_failed(span):
         span = span._replace(status_code="ERROR")
     if kind == "llm":
@@ -71,12 +76,13 @@ def _read_call(span: Span) -> LlmCall:
     prompt = json_text.parse(attributes.get("gen_ai.prompt"))
     result = json_text.parse(attributes.get("gen_ai.completion"))
     if not payloads.fill_from_request(call, prompt, span.memory):
-        sent = json_text.as_object(prompt)
+        text = json_text.plain(attributes.get("gen_ai.prompt"))
+        sent = prompt if isinstance(prompt, dict) else {"messages": prompt or text}
         call.input_messages = payloads.request_messages(sent, span.memory)
         call.tool_definitions = payloads.request_tools(sent) or call.tool_definitions
     response = without_made_up_id(_with_metadata(result, span))
     if not payloads.fill_from_response(call, _with_calls_apart(response, call)):
-        _fill_result(call, result)
+        _fill_result(call, result or json_text.plain(attributes.get("gen_ai.completion")))
     counts = json_text.parse(attributes.get(f"{METADATA}usage_metadata"))
     payloads.fill_usage(call, payloads.usage(counts))
     _end_before_answer(call)
@@ -132,7 +138,9 @@ def _with_metadata(result: Any, span: Span) -> Any:
 
 def _fill_result(call: LlmCall, result: Any) -> None:
     """Set the fields of a call from LangChain's response, or from a decorated function's result."""
-    answer = isinstance(result, dict) and (result if "role" in result else result.get("output"))
+    answer = result
+    if isinstance(result, dict) and "role" not in result:
+        answer = result.get("output") or result.get("outputs")
     metadata = langchain_results.metadata(result)
     call.output_messages = langchain_results.choices(result) or payloads.answer(answer)
     call.response_id = call.response_id or metadata.get("id")

@@ -23,6 +23,9 @@ COUNTS = (
     "cache_creation_input_tokens",
 )
 """The names of the counts in the order of `payloads.Usage`."""
+TOOL_NAME, TOOL_ID, RESULT = "tool_name", "tool_id", "result"
+"""Where MLflow's plugins for coding agents have a tool's name and the id of the call; and the key
+of the result in an object of its own."""
 RETRIEVALS = {"RETRIEVER": "retriever", "RERANKER": "reranker"}
 CHUNKS = "mlflow.chunk.item."
 """How the names of the events begin that hold the chunks of a stream; their number follows."""
@@ -76,7 +79,8 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         answer = {**whole, "output": answer}
     response = without_made_up_id(answer)
     if not payloads.fill_from_response(call, response):
-        if isinstance(answer, str) and not OBJECT.fullmatch(answer):
+        is_text = isinstance(answer, str) and not OBJECT.fullmatch(answer)
+        if is_text or "role" in json_text.as_object(answer):
             call.output_messages = payloads.answer(answer)
         # MLflow leaves LangChain's results as they are where it does not know their blocks.
         call.output_messages = call.output_messages or langchain_results.choices(answer) or None
@@ -139,10 +143,13 @@ def _usage(span: Span) -> payloads.Usage:
 def _read_tool(span: Span) -> ToolCall:
     result = _value(span, "mlflow.spanOutputs")
     message = tool_values.tool_message(result)
+    call_id = _value(span, TOOL_ID)
+    if call_id and isinstance(result, dict) and result.keys() == {RESULT}:
+        result = result[RESULT]
     return span_rows.tool_call(
         span,
-        name=_value(span, "mlflow.spanFunctionName") or span.name,
-        tool_call_id=message.get("tool_call_id"),
+        name=_value(span, "mlflow.spanFunctionName") or _value(span, TOOL_NAME) or span.name,
+        tool_call_id=message.get("tool_call_id") or call_id,
         arguments=_value(span, "mlflow.spanInputs"),
         result=message.get("content", result),
     )

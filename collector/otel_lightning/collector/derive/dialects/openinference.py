@@ -56,7 +56,11 @@ def matches(span: Span) -> bool:
     attributes = span.attributes
     if KIND not in attributes or not OTHERS.isdisjoint(attributes):
         return False
-    return "input.value" in attributes or "gen_ai.operation.name" not in attributes
+    if "input.value" in attributes:
+        return True
+    # Spans that people write by hand may have the kind and else the conventions' keys only.
+    is_theirs = "llm.model_name" not in attributes and "gen_ai.request.model" in attributes
+    return "gen_ai.operation.name" not in attributes and not is_theirs
 
 
 def read(span: Span) -> Row | None:

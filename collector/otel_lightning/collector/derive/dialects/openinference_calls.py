@@ -43,7 +43,6 @@ PROMPTS, CHOICES, EMBEDDED = "llm.prompts", "llm.choices.", "embedding.embedding
 REASONS = ("llm.finish_reason", "llm.output_messages.0.message.finish_reason")
 REASON = ".finish_reason"
 """How a key of the finish reason ends."""
-REDACTED = "__REDACTED__"
 REASONED = "reasoning_content"
 """The key of the reasoning in an answer of a framework."""
 
@@ -100,7 +99,8 @@ def read(span: Span, plan: Plan, operation: str) -> LlmCall | None:
     call.operation = operation
     is_cut = fill(call, span)
     span_rows.completed(call, cut=is_cut)
-    if call.content == "absent" and REDACTED in map(span.attributes.get, (INPUT, OUTPUT)):
+    redacted = openinference_messages.REDACTED in map(span.attributes.get, (INPUT, OUTPUT))
+    if call.content == "absent" and redacted:
         call.content = "redacted"
     return call
 
@@ -132,7 +132,8 @@ def fill(call: LlmCall, span: Span) -> bool:
         call.agent_name = call.agent_name or _graph_node(metadata)
     sent, answered = attributes.get(INPUT, ""), attributes.get(OUTPUT, "")
     request = _providers(json_text.parse(reading.text(attributes, *plan.requests)))
-    is_cut = not _fill_request(call, span, plan, request) and _is_cut(sent, request)
+    is_joined = openinference_messages.is_joined(request)
+    is_cut = not _fill_request(call, span, plan, request) and (is_joined or _is_cut(sent, request))
     payload = _providers(json_text.parse(answered))
     body = _body(metadata) if '"body":' in metadata else None
     # What is a response was parsed, so it was not cut.
@@ -212,6 +213,8 @@ def _fill_messages(call: LlmCall, span: Span, plan: Plan, request: Any) -> None:
         and (prompt := openinference_messages.prompt(span))
     ):
         call.input_messages, call.operation = prompt, "text_completion"
+    if not call.input_messages:
+        call.input_messages = openinference_messages.plain(span, INPUT, "user") or None
 
 
 class _Given(NamedTuple):
@@ -298,6 +301,8 @@ def _choices(call: LlmCall, span: Span, plan: Plan, payload: Any) -> list[Messag
         for one in outputs
     ]
     choices = langchain_results.choices(payload) or choices
+    if not choices:
+        choices = openinference_messages.plain(span, OUTPUT, "assistant")
     thought = payload.get("thought") if isinstance(payload, dict) else None
     if choices and isinstance(thought, str) and thought:
         # AutoGen calls the text beside tool calls a thought, as it does reasoning beside a text.
@@ -339,8 +344,10 @@ def _fill_metadata(call: LlmCall, payload: Any) -> None:
 
 
 def _answers(payload: Any) -> list[Message]:
-    """Return the answers of a framework: one, or a list of them, as DSPy writes."""
-    listed = payload if isinstance(payload, list) else [payload]
+    """Return the answers of a framework: one, or a list of them, as DSPy and Flowise write."""
+    if not isinstance(payload, list):
+        return _answer(payload)
+    listed = [{"content": said} if isinstance(said, str) else said for said in payload]
     return [one for said in listed for one in _answer(said)]
 
 

@@ -29,6 +29,8 @@ PLAIN = {"role", "content", "tool_call_id"}
 ASKING = {"role", "content", "tool_calls"}
 """The keys of a message that has tool calls, and a text that may be empty."""
 TOOLS = "llm.tools."
+REDACTED = "__REDACTED__"
+FLATTENED = ("llm.input_messages.", "llm.output_messages.")
 MOST_TOOLS = 64
 """Maximum number of cached lists of tools. When it is reached, the cache is cleared."""
 
@@ -309,3 +311,22 @@ def value(text: str | None) -> Any:
     parsed = json_text.parse(text)
     # The text `null` is a result: the tool returned nothing.
     return text if parsed is None and text != "null" else parsed
+
+
+def is_joined(request: Any) -> bool:
+    """Tell whether a request is one text of all messages, as LangChain joins them (Flowise)."""
+    match request:
+        case [str(text)]:
+            return text.startswith(("System: ", "Human: "))
+        case _:
+            return False
+
+
+def plain(span: Span, key: str, role: str) -> list[Message]:
+    """Return the message of a value that is a plain text, as in spans that people write by hand.
+
+    Beside flattened messages, such a text is an error, or an object that was made a text.
+    """
+    text = json_text.plain(span.attributes.get(key))
+    known = text and text != REDACTED and not shape_of(span.attributes).has_any(FLATTENED)
+    return messages.conversation([{"role": role, "content": text}]) if known else []

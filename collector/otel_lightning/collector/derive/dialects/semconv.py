@@ -14,10 +14,22 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields, lower, text
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of, values_of
-from otel_lightning.collector.derive.dialects import failed_early, semconv_messages, semconv_tools
+from otel_lightning.collector.derive.dialects import (
+    failed_early,
+    semconv_counts,
+    semconv_messages,
+    semconv_tools,
+)
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.dialects.semconv_events import COUNTED, logprobs
-from otel_lightning.collector.derive.dialects.semconv_messages import INPUT, OFFERED, OUTPUT, SENT
+from otel_lightning.collector.derive.dialects.semconv_messages import (
+    COMPLETION_JSON,
+    INPUT,
+    OFFERED,
+    OUTPUT,
+    PROMPT_JSON,
+    SENT,
+)
 from otel_lightning.collector.derive.histories import lost_arguments
 from otel_lightning.collector.derive.messages import finish, payloads, tool_values
 from otel_lightning.collector.derive.messages.hosted_tools import ITEM
@@ -48,7 +60,10 @@ AGENT_KEYS = (
     "traceloop.association.properties.lc_agent_name",
     "traceloop.association.properties.langgraph_node",
 )
-COST_KEYS = ("operation.cost", "gen_ai.usage.cost", "gen_ai.usage.total_cost")
+COST_KEYS = (
+    *("operation.cost", "gen_ai.usage.cost", "gen_ai.usage.total_cost"),
+    "vercel.ai_gateway.cost.total",
+)
 DETAILS = "gen_ai.client.inference.operation.details"
 REQUEST = "gen_ai.request."
 HISTORY_NAMES = ("previous_response_id", "conversation")
@@ -71,35 +86,14 @@ AGENT_KINDS = {
     **dict.fromkeys(("handoff", "agent_handoff"), "handoff"),
 }
 KINDS = {"llm", "tool", "agent", "embedding"}
+METHOD = "rpc.method"
+INVOKED_MODELS = {"InvokeModel", "InvokeModelWithResponseStream"}
+"""Requests to Bedrock whose spans OpenTelemetry's package for JavaScript gives no operation."""
+ASKING = {INPUT, PROMPT_JSON}
+ANSWERED = {"gen_ai.response.id", OUTPUT, COMPLETION_JSON}
+"""Keys of a call's input, and of its answer."""
 RETRIEVALS = {"retrieval": "retriever", "rerank": "reranker", "reranking": "reranker"}
 QUERY, DOCUMENTS = "gen_ai.retrieval.query.text", "gen_ai.retrieval.documents"
-USAGE = (
-    ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
-    ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
-    ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
-    (
-        "gen_ai.usage.reasoning.output_tokens",
-        "gen_ai.usage.reasoning_tokens",
-        "gen_ai.usage.reasoning_output_tokens",
-        "gen_ai.usage.details.reasoning_tokens",
-        "gen_ai.usage.thinking_tokens",
-        "thoughts_token_count",  # Qwen Code's
-    ),
-    (
-        "gen_ai.usage.cache_creation.input_tokens",
-        "gen_ai.usage.cache_creation_input_tokens",
-        "gen_ai.usage.cache_write.input_tokens",
-        "gen_ai.usage.details.cache_write_tokens",
-    ),
-)
-"""The spellings of each token count, in the order of `payloads.Usage`."""
-COUNTS = Fields(
-    **{
-        name: reading.one_integer(*keys)
-        for name, keys in zip(payloads.Usage._fields, USAGE, strict=True)
-    }
-)
-TOTALS = ("gen_ai.usage.total_tokens", "llm.usage.total_tokens")
 NAMED = "spring.ai.model.request.tool.names"
 TOOLS = ("gen_ai.tool.definitions", OFFERED, "model_request_parameters", "tools", NAMED)
 ASKED_FOR = ("model", "openai.request.model", "param.model")
@@ -109,6 +103,7 @@ REASONS = (
     "gen_ai.response.finish_reasons",
     "gen_ai.response.finish_reason",
     "anthropic.message.stop_reason",
+    "cloudflare.agents.response.finish_reason",
 )
 """Keys of the finish reasons: the first has a list of them, the others have one."""
 MOST_SETTINGS = 64
@@ -116,8 +111,6 @@ MOST_SETTINGS = 64
 LAST_PIECES = {"opentelemetry.instrumentation.google_generativeai"}
 """The scopes of packages that keep only the last piece of a streamed answer, and do not say which
 answers were streamed."""
-RAW_USAGE = ("gen_ai.usage.raw", "mirascope.response.usage")
-"""Attributes with the provider's own usage object."""
 LOSE_ARGUMENTS = {"@traceloop/instrumentation-anthropic", "opentelemetry.instrumentation.bedrock"}
 """The scopes of packages that lose the arguments of tool calls in streams of Anthropic's models."""
 LEAVE_CACHED_OUT = {"@traceloop/instrumentation-anthropic", "openlit.instrumentation.anthropic"}
@@ -155,7 +148,7 @@ FIELDS = Fields(
     response_id=text("gen_ai.response.id"),
     tool_definitions=Field(TOOLS, offered),
 )
-PROVIDERS = ("gen_ai.provider.name", "gen_ai.system")
+PROVIDERS = ("gen_ai.provider.name", "gen_ai.system", "gen_ai.model.provider")
 ANSWERING = ("gen_ai.response.model", "openai.response.model", "gen_ai.response.model_name")
 SETTINGS = Fields(
     provider=lower(*PROVIDERS),
@@ -186,11 +179,16 @@ def reader(span: Span) -> Reader:
     if operation in RETRIEVALS:
         return partial(_read_retrieval, kind=RETRIEVALS[operation])
     if operation in OPERATIONS or (operation not in NOT_CALLS and _has_call_evidence(span)):
-        # Without an operation, only the span's name tells an embedding from a chat.
-        embeds = not operation and OUTPUT not in span.attributes and "embed" in span.name.lower()
-        name = "embeddings" if embeds else OPERATIONS.get(operation, operation or "chat")
+        name = OPERATIONS.get(operation, operation) or unnamed_operation(span)
         return partial(read_call, dialect=NAME, operation=name)
     return span_rows.no_row
+
+
+def unnamed_operation(span: Span) -> str:
+    """Return the operation of a call that does not name it."""
+    # Only the names of the span and model tell an embedding from a chat.
+    named = f"{span.name} {span.attributes.get('gen_ai.request.model')}".lower()
+    return "embeddings" if OUTPUT not in span.attributes and "embed" in named else "chat"
 
 
 def _read_agent(span: Span, kind: str) -> AgentRun:
@@ -227,8 +225,8 @@ def _operation(span: Span) -> str | None:
 def _has_call_evidence(span: Span) -> bool:
     attributes = span.attributes
     # A call that failed has neither an id nor an answer, only what it asked of which model.
-    asked = INPUT in attributes and "gen_ai.request.model" in attributes
-    return asked or "gen_ai.response.id" in attributes or OUTPUT in attributes
+    asked = "gen_ai.request.model" in attributes and not ASKING.isdisjoint(attributes)
+    return asked or not ANSWERED.isdisjoint(attributes) or attributes.get(METHOD) in INVOKED_MODELS
 
 
 def _agent_name(span: Span) -> str | None:
@@ -291,11 +289,11 @@ class _Plan:
         self._values = values_of(self._keys)
         self._known: dict[tuple[str, ...], _Settings] = {}
         self.fill = FIELDS.filler(shape)
-        is_whole = not known.isdisjoint(("response", *RAW_USAGE))
-        self.fill_counts = _fill_whole if is_whole else COUNTS.filler(shape)
+        is_whole = not known.isdisjoint(("response", *semconv_counts.RAW_USAGE))
+        self.fill_counts = _fill_whole if is_whole else semconv_counts.COUNTS.filler(shape)
         self.has_id_inside = "response_data" in known
         self.is_named = "gen_ai.tool.call.id" in known
-        self.has_total = not known.isdisjoint(TOTALS)
+        self.has_total = not known.isdisjoint(semconv_counts.TOTALS)
 
     def settings(self, attributes: Attributes) -> _Settings:
         """Return the settings of a call; those that calls repeat are read once."""
@@ -333,7 +331,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     if span_rows.is_gemini(call):
         semconv_tools.read_as_gemini(call, span.memory)
     if plan.has_total:
-        span_rows.count_hidden(call, reading.integer(attributes, *TOTALS))
+        span_rows.count_hidden(call, reading.integer(attributes, *semconv_counts.TOTALS))
     if span.scope_name in LEAVE_CACHED_OUT and call.input_tokens:
         cached = (call.cached_input_tokens, call.cache_creation_input_tokens)
         call.input_tokens += sum(filter(None, cached))
@@ -343,7 +341,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
         call.completion_logprobs = call.completion_logprobs or logprobs(span)
         for event in span.events:  # Ax writes the counts as an event of their own
             if event.name == COUNTED:
-                payloads.fill_usage(call, usage(event.attributes))
+                payloads.fill_usage(call, semconv_counts.usage(event.attributes))
     cut = cut or (span.scope_name in LAST_PIECES and _has_text(call))
     call = span_rows.completed(call, cut=cut)
     return span_rows.without_doubtful_reason(call, settings.reasons[0])
@@ -354,8 +352,8 @@ def _fill_whole(call: LlmCall, attributes: Attributes) -> None:
     response = without_made_up_id(json_text.parse(attributes.get("response")))
     if payloads.fill_from_response(call, response):
         call.tool_definitions = call.tool_definitions or payloads.request_tools(response)
-    payloads.fill_usage(call, usage(attributes))
-    if raw := reading.text(attributes, *RAW_USAGE):
+    payloads.fill_usage(call, semconv_counts.usage(attributes))
+    if raw := reading.text(attributes, *semconv_counts.RAW_USAGE):
         payloads.fill_usage(call, payloads.usage(json_text.parse(raw)))
 
 
@@ -461,8 +459,3 @@ def _reasons(text: str) -> tuple[Any, ...]:
         return (text,)
     # `in_progress` belongs to a chunk of a stream, not to a choice.
     return tuple(one for one in value if one != "in_progress") if isinstance(value, list) else ()
-
-
-def usage(attributes: Attributes) -> payloads.Usage:
-    """Return the token counts under the conventions' keys, including early spellings."""
-    return payloads.Usage(*(reading.integer(attributes, *keys) for keys in USAGE))

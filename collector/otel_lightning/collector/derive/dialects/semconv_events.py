@@ -26,6 +26,11 @@ MESSAGE_EVENTS = {
     TOOL: "tool",
     CHOICE: "assistant",
 }
+_IN_MESSAGES = {
+    *("role", "parts", "content", "tool_calls", "message", "type", "kwargs", "data"),
+    *("finish_reason", "additional_kwargs"),
+}
+"""Keys of which an object that is a message has one at least."""
 WHOLE_EVENTS = {
     "gen_ai.content.prompt": ("gen_ai.user.message", "gen_ai.prompt"),
     "gen_ai.content.completion": (CHOICE, "gen_ai.completion"),
@@ -175,7 +180,7 @@ def listed(text: str | None) -> list[Any] | None:
     if isinstance(value, dict) and isinstance(value.get("messages"), list):
         value = value["messages"]
     if isinstance(value, dict):
-        return [value]
+        return None if _IN_MESSAGES.isdisjoint(value) else [value]
     if value is None and text and text[:1] not in "[{":
         return [text]
     return value if isinstance(value, list) and value else None

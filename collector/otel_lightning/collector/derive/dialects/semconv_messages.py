@@ -5,6 +5,7 @@ from typing import Any
 
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
+from otel_lightning.collector.derive.dialects import semconv_payloads
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.dialects.semconv_events import CHOICE, EVENTS, listed, records
 from otel_lightning.collector.derive.messages import messages, payloads, resumed
@@ -17,10 +18,11 @@ SYSTEM = "gen_ai.system_instructions"
 SENT, OFFERED = "gen_ai.request.messages", "gen_ai.request.available_tools"
 SAID, ASKED = "gen_ai.response.text", "gen_ai.response.tool_calls"
 """Sentry's keys: the messages sent, the tools offered, the answer's texts and its tool calls."""
-OTHER_INPUTS = ("input", "input.value", "gen_ai.prompt")
-OTHER_OUTPUTS = ("output", "output.value", "gen_ai.completion")
-"""Keys of content beside the conventions' model and usage: Pipecat's, OpenInference's, and those of
-Spring AI and LangChain4j in Quarkus."""
+PROMPT_JSON, COMPLETION_JSON = "gen_ai.prompt_json", "gen_ai.completion_json"
+OTHER_INPUTS = ("input", "input.value", "gen_ai.prompt", PROMPT_JSON)
+OTHER_OUTPUTS = ("output", "output.value", "gen_ai.completion", COMPLETION_JSON)
+"""Keys of content beside the conventions' model and usage: Pipecat's, OpenInference's, those of
+Spring AI and LangChain4j in Quarkus, and those of Cloudflare's AI Gateway."""
 STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
 OLD_ROLE = "gen_ai.prompt.0.role"
 REASONED = "gen_ai.content.reasoning"
@@ -86,14 +88,20 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     history, outputs = turns or listed(sent), listed(answered)
     is_own = call.dialect == "semconv"  # other dialects read the other keys themselves
     if plan.asked and is_own:
-        history = _other_input(attributes[plan.asked])
+        sent = attributes[plan.asked]
+        history = _other_input(sent)
     if plan.said and is_own:
-        outputs = _other_answer(attributes[plan.said])
+        answered = attributes[plan.said]
+        outputs = _other_answer(answered)
+    if (body := semconv_payloads.request(sent)) is not None:
+        history = payloads.request_messages(body, memory)
+        semconv_payloads.fill_from_request(call, body)
+    is_whole = semconv_payloads.fill_from_response(call, answered)
     # Kept for the comparison below: only a history that was read from this text is remembered with
     # it.
     from_text = history
-    cut_input = history is None and json_text.is_cut(sent)
-    cut_output = outputs is None and json_text.is_cut(answered)
+    cut_input = history is None and semconv_payloads.is_unknown(sent)
+    cut_output = not is_whole and outputs is None and semconv_payloads.is_unknown(answered)
     found = list(records(span)) if span.events or span.logs or plan.listed else []
     if history is None and not cut_input:
         history = [message for name, message in found if name != CHOICE]
@@ -109,7 +117,7 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     if system is not None:
         turns = messages.with_system(messages.system_parts(system), turns, memory)
     call.input_messages = turns or None
-    choices = _choices(outputs or [], reasons)
+    choices = call.output_messages or [] if is_whole else _choices(outputs or [], reasons)
     if choices and (thought := attributes.get(REASONED)):
         reasoning = {"type": "reasoning", "content": thought}
         choices[0] = {**choices[0], "parts": [reasoning, *choices[0]["parts"]]}

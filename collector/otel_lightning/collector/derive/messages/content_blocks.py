@@ -161,6 +161,8 @@ _PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
     **dict.fromkeys(("tool_call_response", "tool_result", "tool-result"), read_response),
     **dict.fromkeys(("function_response", "functionResponse"), read_response),
     **dict.fromkeys(("toolResponse", "toolResult", "toolresult"), read_response),  # early Rig's
+    # What the AI SDK keeps of a person's approval of a tool; models do not get it.
+    **dict.fromkeys(("tool-approval-request", "tool-approval-response"), lambda _: None),
     "input_json_delta": lambda _: None,  # a chunk of a stream, whose call holds the arguments
 }
 BLOCK_TYPES = frozenset(_PARTS)

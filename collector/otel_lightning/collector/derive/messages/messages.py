@@ -50,6 +50,8 @@ ROLES = {
 }
 THOUGHT = "reasoning"
 """Koog's role of a message of reasoning."""
+DETAILED = "reasoning_details"
+"""OpenRouter's key of the blocks of a message's reasoning."""
 
 
 def conversation(values: Iterable[Any], memory: MessageMemory | None = None) -> list[Message]:
@@ -323,6 +325,8 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
     if role == "tool" and _holds(body, "tool_call"):  # Koog calls this a message of the tool
         role = "assistant"
     if role == "tool" and not _holds(body, "tool_call_response"):
+        if isinstance(body, list) and body and not content_parts(body):  # only approvals
+            return {"role": role, "parts": []}
         call_id = value.get("tool_call_id", value.get("id"))
         return {"role": role, "parts": [response_part(call_id, body)]}
     content = content_parts(body)
@@ -352,7 +356,16 @@ def _reasoning_parts(value: Mapping[str, Any], content: list[Part]) -> list[Part
             if isinstance(text := known.get(key), str) and text:
                 part = read_reasoning({"content": text}) if text[:1] == "[" else None
                 return [part or {"type": "reasoning", "content": text}]
-    return []
+    text = _detailed(value.get(DETAILED))
+    return [{"type": "reasoning", "content": text}] if text else []
+
+
+def _detailed(blocks: Any) -> str:
+    """Return the text of reasoning as OpenRouter lists it; encrypted reasoning has none."""
+    known = blocks if isinstance(blocks, list) else ()
+    given = (block for block in known if isinstance(block, dict))
+    texts = (block.get("text") or block.get("summary") for block in given)
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
@@ -366,7 +379,7 @@ def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
 
 def _split(message: Message) -> list[Message]:
     if "tool_call_response" not in [part["type"] for part in message["parts"]]:
-        return [message]
+        return [message] if message["parts"] or message["role"] != "tool" else []
     if message["role"] == "assistant":
         return _turns_inside(message)
     responses = [part for part in message["parts"] if part["type"] == "tool_call_response"]
@@ -440,6 +453,7 @@ _REASONING = ("reasoning_content", "reasoning", "thinking", "tool_plan")
 _MORE = {
     *("parts", "type", "kwargs", "data", "additional_kwargs", "finish_reason", "toolCalls"),
     *_REASONING,
+    DETAILED,
 }
 """Keys that a message of plain text does not have; one of them excludes the fast path."""
 _NAMES = {"role", "parts", "content", "kwargs", "data", "message"}

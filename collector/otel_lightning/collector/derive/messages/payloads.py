@@ -345,6 +345,9 @@ def response_messages(response: Payload) -> list[Message] | None:
         message = details(response, "message")  # Ollama's
     if "id" in response and "finish_reason" in response:
         message = details(response, "message")  # Cohere's
+    # A plain completion of Ollama or Workers AI; LlamaIndex's engines have sources.
+    if isinstance(text := response.get("response"), str) and "sources" not in response:
+        message = {"role": "assistant", "content": text, "tool_calls": response.get("tool_calls")}
     reason = _first_set(response, ("stopReason", "finish_reason", "done_reason"))
     return _turn([message], reason) if message else None
 

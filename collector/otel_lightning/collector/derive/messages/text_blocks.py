@@ -57,6 +57,13 @@ def _wrapped_text(block: dict[str, Any]) -> Any:
         # Vercel's AI SDK sends the JSON of such a value, so a text has its quotes.
         case {"type": "json", "value": str(text), **rest} if not rest:
             return dumps(text).decode()
+        # It sends the reason why a tool was not approved, without what its telemetry writes around.
+        case {"type": "execution-denied", "reason": str(why), **rest} | {
+            "denied": True,
+            "reason": str(why),
+            **rest,
+        } if not rest:
+            return why
     for key in ("value", "text"):
         if block.keys() == {"type", key}:
             return block[key]

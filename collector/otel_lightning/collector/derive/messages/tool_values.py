@@ -93,8 +93,13 @@ def named_arguments(value: Any, first: str | None = None) -> Any:
         value: The recorded arguments, `{"args", "kwargs"}`. Any other value is returned unchanged.
         first: The name for the first positional argument. The other positional ones are dropped.
     """
-    if not is_a_call(value) or (value["args"] and not first):
+    if not is_a_call(value):
         return value
+    match value["args"], value["kwargs"], first:
+        case [dict(named)], {}, None if not value["kwargs"]:  # a function of JavaScript gets one
+            return named
+        case [_, *_], _, None:
+            return value
     return {**({first: value["args"][0]} if value["args"] else {}), **value["kwargs"]}
 
 

@@ -332,10 +332,12 @@ def _overlap(earlier: LlmCall, later: LlmCall) -> bool:
 
 
 def _agent_run(call: LlmCall, node: Node) -> AgentRun:
+    # A span such as `chat gpt-4o` is named after a model, not an agent.
+    is_named = not (call.request_model and call.request_model in (node.name or ""))
     return AgentRun(
         trace_id=call.trace_id,
         span_id=call.span_id,
-        name=call.agent_name or node.name,
+        name=call.agent_name or (node.name if is_named else None),
         kind="agent",
         parent_span_id=call.parent_span_id,
         start_ns=call.start_ns,

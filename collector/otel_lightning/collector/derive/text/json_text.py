@@ -73,6 +73,14 @@ def parse_literal(text: str) -> Any:
         return None
 
 
+def plain(text: str | None) -> str | None:
+    """Return a text that is no array or object, not even a truncated one; None if there is none."""
+    value = parse(text)
+    if isinstance(value, str):
+        return value
+    return text if text and text[0] not in {"[", "{"} and text != "null" else None
+
+
 def is_cut(text: str | None) -> bool:
     """Tell whether a text was truncated: it begins as a JSON array or object but does not parse."""
     return text is not None and text[:1] in {"[", "{"} and parse(text) is None

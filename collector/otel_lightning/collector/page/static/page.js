@@ -3,8 +3,11 @@ const trusted = window.trustedTypes?.createPolicy("page", { createHTML: (s) => s
 const $ = (selector, within = document) => within.querySelector(selector);
 const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 
+const GONE = "lightning-ingest does not answer";
+const LOCKED = "the page is locked, reload it";
+const ask = (address, options) => fetch(address, options).catch(() => ({ ok: false, status: GONE }));
 const fetched = async (address) => {
-  const answer = await fetch(address);
+  const answer = await ask(address);
   const made = document.createElement("template");
   if (answer.ok) made.innerHTML = trusted.createHTML(await answer.text()); // scripts in a template never run
   else made.content.append(Object.assign(document.createElement("p"), { className: "alarm", textContent: `Not loaded: ${answer.status}. Reload the page.` }));
@@ -18,6 +21,7 @@ const follow = () => {
   events?.close();
   if (document.hidden || !live) return;
   events = new EventSource(live.dataset.live);
+  events.onerror = () => { live.textContent = "not connected"; }; // the browser tries again
   events.onmessage = ({ data }) => {
     const { rate, spans, rollouts } = JSON.parse(data);
     live.textContent = `${spans.toLocaleString("en")} spans · ${rate ? `${Math.round(rate)} a second` : "idle"}`;
@@ -54,10 +58,10 @@ const judge = async (value, step) => {
   const said = $("#judged");
   const item = { ...JSON.parse(said.dataset.judge), value };
   if (step) Object.assign(item, { id: `${item.id}:${step.dataset.step}`, trace_id: step.dataset.trace, span_id: step.dataset.span });
-  const answer = await fetch("/ui/feedback", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(item) });
+  const answer = await ask("/ui/feedback", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(item) });
   const told = answer.ok && (await answer.json());
   said.classList.remove("away");
-  said.textContent = told?.stored ? `Judged ${step ? `step ${step.dataset.step}` : "the rollout"}: ${value}` : `Not judged: ${told?.rejected?.[0].reason ?? answer.status}`;
+  said.textContent = told?.stored ? `Judged ${step ? `step ${step.dataset.step}` : "the rollout"}: ${value}` : `Not judged: ${told?.rejected?.[0].reason ?? (answer.status === 401 ? LOCKED : answer.status)}`;
 };
 
 addEventListener("click", ({ target }) => {

@@ -30,7 +30,9 @@ def row(source: Row) -> dict[str, Any]:
 
     A call with token ids needs no text, because the tokens fully represent the call.
     """
-    tokens = source["completion_token_ids"]
+    tokens, logprobs = source["completion_token_ids"], source["completion_logprobs"]
+    # A list of another length cannot be matched with the tokens: it counts as not logged.
+    matched = logprobs is not None and len(logprobs) == len(tokens or ())
     try:
         prompt, responses = prompt_of(source), answer_of(source["completion"])
         tools = tools_of(source)
@@ -47,7 +49,7 @@ def row(source: Row) -> dict[str, Any]:
         "reward_model": {"style": "rule", "ground_truth": None},
         "prompt_token_ids": source["prompt_token_ids"],
         "response_token_ids": tokens,
-        "rollout_log_probs": source["completion_logprobs"],
+        "rollout_log_probs": logprobs if matched else None,
         # Without token ids the number of tokens is not known: the advantage is given once.
         "advantages": [source["advantage"]] * len(tokens or [None]),
         "extra_info": origin(source) | {"index": source["step"], "split": source["split"]},

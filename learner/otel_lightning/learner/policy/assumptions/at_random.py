@@ -79,6 +79,7 @@ def check_random(rows: pl.DataFrame, inputs: pl.DataFrame) -> None:
         number=pl.col("arm").rank("dense").cast(pl.Int64) - 1,
         part=_tenths(rows["time"]),
     )
+    rows = rows.with_columns(weight=pl.lit(1.0))
     _check_repeated(rows)
     known = rows.join(inputs, on="rollout_id", maintain_order="left")
     repeated = rows.filter(pl.len().over("version", "task") > 1)
@@ -122,13 +123,16 @@ def check_ease(rows: pl.DataFrame) -> None:
         "arm", "outcome", "propensity", "time", task="task_hash", version="policy_version"
     )
     several = pl.n_unique("propensity").over("version", "arm").max().over("version") > 1
-    some = some.filter(~several)
-    some = some.with_columns(number="arm")
+    share = pl.len().over("version", "arm") / pl.len().over("version")
+    # If arms are drawn as the propensities p say, [arm] / p is 1 on average, whatever the policy
+    # saw. Where each arm has one propensity, its share needs no correction.
+    weight = pl.when(several).then(share / pl.col("propensity")).otherwise(1.0)
+    some = some.drop_nulls("propensity").with_columns(number="arm", weight=weight)
     for of in ("the task's earlier rollouts", "the rollouts just before"):
         if 2 * _by_rewards(some, of) < CHANCE_OF_RECORDED:  # two tests
             raise DataError(
-                "The arm depends on how easy the task is, or on the time, though its propensity "
-                f"does not: it can be told from the rewards of {of}. An arm that got the easier "
+                "The arm depends on how easy the task is, or on the time, and its propensity does "
+                f"not say so: it can be told from the rewards of {of}. An arm that got the easier "
                 "inputs looks better. Record the propensity that the arm had for its input at that "
                 "time, or say with --task-by id that the arms were drawn regardless of both."
             )
@@ -199,7 +203,8 @@ def _by_rewards(rows: pl.DataFrame, of: str) -> float:
     mislead, so the test is powerful where it matters.
 
     Args:
-        rows: The choices in time order.
+        rows: The choices in time order: columns version, task, number, outcome, time and weight,
+            which corrects for what the propensities say.
         of: Which other rollouts: one of `OTHERS`.
 
     Returns:
@@ -217,7 +222,10 @@ def _by_rewards(rows: pl.DataFrame, of: str) -> float:
         is_arm = (pl.col("number") == arm).cast(pl.Float64)
         share = is_arm.mean().over("version")
         products = rows.select(
-            "version", "task", product=(is_arm - share) * others, square=share * others**2
+            "version",
+            "task",
+            product=(is_arm * pl.col("weight") - share) * others,
+            square=share * others**2,
         )
         by_task = products.group_by("version", "task", maintain_order=True).agg(pl.sum("product"))
         sums = by_task["product"].to_numpy()

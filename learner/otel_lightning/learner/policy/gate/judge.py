@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from otel_lightning.learner.evaluate.fallen import fallen
 from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import ALPHA, Requirements, Verdict, held_out_verdict
 from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 from otel_lightning.learner.evaluate.reward_range import Range, Rewards, reward_range
-from otel_lightning.learner.policy.gate.fallen import fallen
 from otel_lightning.learner.policy.gate.more_rollouts import more_rollouts
 from otel_lightning.learner.policy.gate.worst_case import at_worst
 from otel_lightning.learner.policy.softmax import contextual

@@ -176,7 +176,7 @@ def read_choices(
         check_random(joined, read_inputs(store, MOST_TEXTS))
     # Versions of contextual policies have no fixed propensity. They are filled in afterwards, from
     # the features of each rollout.
-    known = _with_propensities(joined, window, versions, together=together)
+    known = with_propensities(joined, window.propensities, versions, together=together)
     if window.propensities in {"auto", "version"}:
         known = _in_context(store, window.key, known, together=together)
     _check_propensities(known, window.key)
@@ -296,9 +296,9 @@ def _text(time: datetime | None) -> str | None:
     return None if time is None else f"{time:%Y-%m-%d %H:%M:%S.%f}"
 
 
-def _with_propensities(
+def with_propensities(
     joined: pl.DataFrame,
-    window: Window,
+    wanted: str,
     versions: Mapping[str, Mapping[str, float]],
     *,
     together: bool,
@@ -307,18 +307,29 @@ def _with_propensities(
 
     Where one policy chose several flags together, the trace has the share of each variant alone.
     So the version comes before the trace.
+
+    Args:
+        joined: The choices: columns arm, propensity and policy_version.
+        wanted: The source, as `--propensities` names it.
+        versions: Probability of each arm by policy version.
+        together: Whether one policy chose several flags together.
     """
-    if window.propensities in {"frequencies", "random"}:
+    if wanted in {"frequencies", "random"}:
         # Within a version, since each version had its own shares; pooled frequencies would be wrong
         # for both.
         shares = pl.len().over("policy_version", "arm") / pl.len().over("policy_version")
-        told = "frequencies" if window.propensities == "frequencies" else DRAWN_AT_RANDOM
+        told = "frequencies" if wanted == "frequencies" else DRAWN_AT_RANDOM
         return joined.with_columns(propensity=shares, source=pl.lit(told))
     complete = not together and not joined["propensity"].null_count()
-    if window.propensities == "trace" or (window.propensities == "auto" and complete):
+    if wanted == "trace" or (wanted == "auto" and complete):
         return joined.with_columns(source=pl.lit("trace"))
-    both = joined.join(_of_versions(versions), on=["policy_version", "arm"], how="left")
-    if window.propensities == "version":
+    both = joined.join(
+        _of_versions(versions),
+        on=["policy_version", "arm"],
+        how="left",
+        maintain_order="left",  # of time
+    )
+    if wanted == "version":
         return both.with_columns(propensity="of_version", source=pl.lit("version"))
     # The source that comes first wins, and names itself in the column `source`.
     first, then = ("of_version", "propensity") if together else ("propensity", "of_version")
@@ -358,7 +369,7 @@ def _in_context(store: Store, key: str, known: pl.DataFrame, *, together: bool) 
         shares = [share if share > 0 else None for share in given.tolist()]
         found = pl.DataFrame({"rollout_id": rows["rollout_id"], "in_context": shares})
         known = (
-            known.join(found, on="rollout_id", how="left")
+            known.join(found, on="rollout_id", how="left", maintain_order="left")
             .with_columns(
                 propensity=pl.coalesce("in_context", "propensity"),
                 source=pl.when(mine).then(pl.lit("version")).otherwise("source"),

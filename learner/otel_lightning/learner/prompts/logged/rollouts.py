@@ -12,14 +12,19 @@ import polars as pl
 from otel_lightning.collector.store import Sql, Store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
+from otel_lightning.learner.policy.assumptions.units import NO_UNITS, Units
+from otel_lightning.learner.policy.logged.choices import with_propensities
 from otel_lightning.learner.policy.logged.staged import (
     known_keys,
     read_staged,
     stage_choices,
     told_keys,
 )
+from otel_lightning.learner.policy.logged.units_of_store import read_units_as_tasks
+from otel_lightning.learner.policy.serving.versions import known_versions
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
 from otel_lightning.learner.transitions.splits import TRAIN, split
+from otel_lightning.learner.transitions.stage import bounded
 
 FAILURES = 2 / 3
 """Share of the records that are failures; the others are successes."""
@@ -55,6 +60,8 @@ class Rollouts:
     variants: int
     explained: int
     """Number of failed rollouts that somebody explained."""
+    units: Units = NO_UNITS
+    """What counts as one task though it has several task ids."""
 
     @property
     def failed(self) -> int:
@@ -65,7 +72,9 @@ class Rollouts:
 def read_rollouts(store: Store, window: Window) -> Rollouts:
     """Read the rollouts that the proposing model may learn from.
 
-    Rollouts without a reward say nothing, and held-out tasks are left to the gate.
+    Rollouts without a reward say nothing, and held-out tasks are left to the gate. Copies of a
+    task count as one task, as for the gate: else one of them would be shown and another one would
+    judge.
 
     Args:
         store: An open store.
@@ -78,7 +87,8 @@ def read_rollouts(store: Store, window: Window) -> Rollouts:
     if not stage_choices(store, [window.key], since, Sql("NULL")):
         raise _no_choices(store, window)
     settings = TransitionSettings(reward=window.reward, task_by=window.task_by)
-    rewarded = read_staged(store, settings).filter(pl.col("outcome").is_not_null())
+    staged, units = _with_units_as_tasks(store, window, read_staged(store, settings))
+    rewarded = staged.filter(pl.col("outcome").is_not_null())
     rows = (
         rewarded.select("rollout_id", "arm", "time", "task_hash", "outcome")
         .with_columns(split(window.held_out), judged_as="rollout_id")
@@ -91,7 +101,24 @@ def read_rollouts(store: Store, window: Window) -> Rollouts:
     rows = _judged(shuffled, read(store, __package__, "explanations"))
     rows = rows.with_columns(failed=_failed(rows["outcome"], window.failed_below))
     explained = rows.filter("failed", "explained").height
-    return Rollouts(rows, rows["arm"].n_unique(), explained)
+    return Rollouts(rows, rows["arm"].n_unique(), explained, units)
+
+
+def _with_units_as_tasks(
+    store: Store, window: Window, staged: pl.DataFrame
+) -> tuple[pl.DataFrame, Units]:
+    """Count copies, and the rollouts of what an arm is kept for, as one task, as the gate does."""
+    if window.task_by == "id":
+        return staged, NO_UNITS
+    versions = known_versions(store, window.key)
+    known = with_propensities(staged, "auto", versions, together=False)
+    with bounded(store):
+        return read_units_as_tasks(
+            store,
+            known.with_columns(task="task_hash"),
+            window.key,
+            by_user=window.task_by == "user",
+        )
 
 
 def _failed(rewards: pl.Series, threshold: float | None) -> pl.Series:

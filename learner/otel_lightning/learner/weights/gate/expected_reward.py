@@ -33,16 +33,20 @@ class Rollouts:
     rewards: Floats
     """Reward of each rollout."""
     tasks: NDArray[np.int64]
+    began: NDArray[np.int64] | None = None
+    """Time at which each rollout began, in nanoseconds; None if that of one is not known."""
 
 
 def rollouts_of(examples: Sequence[Example]) -> Rollouts:
     """Return the rollouts of completions, in the order of the sorted ids."""
     _, first = np.unique([e.rollout_id for e in examples], return_index=True)
     _, task = np.unique([e.task for e in examples], return_inverse=True)
+    began = [examples[i].began for i in first]
     return Rollouts(
         [examples[i].prompt for i in first],
         np.array([examples[i].outcome for i in first], dtype=np.float64),
         task[first].astype(np.int64),
+        None if None in began else np.array(began, dtype=np.int64),
     )
 
 

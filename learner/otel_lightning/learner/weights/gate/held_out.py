@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otel_lightning.collector.terminal.quantities import decimal
+from otel_lightning.learner.evaluate.fallen import fallen
 from otel_lightning.learner.evaluate.gains import Compared, centred, within_tasks
 from otel_lightning.learner.evaluate.gate import (
     Requirements,
@@ -16,12 +17,19 @@ from otel_lightning.learner.evaluate.gate import (
 )
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.evaluate.refusals import Cause, Refusal
+from otel_lightning.learner.evaluate.reward_range import Range
+from otel_lightning.learner.evaluate.reward_range import reward_range as range_of
 from otel_lightning.learner.weights.examples import Example
-from otel_lightning.learner.weights.gate.expected_reward import expected_rewards, rollouts_of
+from otel_lightning.learner.weights.gate.expected_reward import (
+    Rollouts,
+    expected_rewards,
+    rollouts_of,
+)
 
 Floats = NDArray[np.float64]
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 PERMUTATIONS = 400
+BY_RUNNING = "judge by running the agent with both models: lightning-learn evaluate --model"
 LEAST_SHARE = 0.05
 """Smallest effective sample size as a share of the held-out rollouts."""
 
@@ -49,7 +57,8 @@ def judge_weights(  # noqa: PLR0913 - what to judge, by what, and what it takes
     *,
     threshold: float,
     clip: float,
-    demands: Requirements | None = None,
+    reward_range: Range | None = None,
+    least_gain: float = 0.0,
     history: Sequence[Example] = (),
 ) -> Verdict:
     """Judge new weights by held-out rollouts.
@@ -66,17 +75,21 @@ def judge_weights(  # noqa: PLR0913 - what to judge, by what, and what it takes
         likelihoods: Of these completions, before and after.
         threshold: Advantage above which a completion is one to learn from.
         clip: Largest importance weight of a rollout.
-        demands: Range of the rewards and least gain; by default `default_demands` of the rewards.
+        reward_range: Least and greatest possible reward of a rollout. Without it, rewards that are
+            not all 0 or 1 are refused.
+        least_gain: The lower bound of the gain must be above this.
         history: Completions of the training tasks, from which the reward is predicted.
 
     Returns:
         The verdict. It also refuses weights that a change without any relation to the rewards would
-        match, weights of thin overlap, and weights that find good completions less likely than
-        before: that is how a model that forgets its format shows.
+        match, weights of thin overlap, a gain that the newest rollouts do not show, and weights
+        that find good completions less likely than before: that is how a model that forgets its
+        format shows.
     """
-    judged = rollouts_of(examples)
-    wanted = demands or default_demands(judged.rewards)
-    expected = expected_rewards(rollouts_of(history), judged, wanted.reward_range)
+    judged, taught = rollouts_of(examples), rollouts_of(history)
+    rewards = range_of(np.concatenate([taught.rewards, judged.rewards]), reward_range)
+    wanted = Requirements(rewards.range, least_gain)
+    expected = expected_rewards(taught, judged, wanted.reward_range)
     weights = rollout_weights(examples, likelihoods)
     # The model of the reward sees the prompt only, so its prediction for the logged completion is
     # also that for the policy's mean. Only the importance weights tell the two policies apart.
@@ -85,7 +98,9 @@ def judge_weights(  # noqa: PLR0913 - what to judge, by what, and what it takes
     verdict = held_out_verdict(compared, wanted)
     reasons = (
         *verdict.reasons,
+        *(Refusal(Cause.REWARD_RANGE, text) for text in rewards.refusals),
         *_thin(verdict),
+        *_over(compared, judged, least_gain),
         *_no_better_than_chance(compared, wanted),
         *_format_refusals(examples, likelihoods, threshold),
     )
@@ -103,6 +118,15 @@ def _thin(verdict: Verdict) -> list[Refusal]:
         f"{LEAST_SHARE:.0%} needed: train fewer steps, or run the agent again with the new model)"
     )
     return [Refusal(Cause.OVERLAP, text)]
+
+
+def _over(compared: Compared, judged: Rollouts, least_gain: float) -> list[Refusal]:
+    """Refuse a gain that the newest rollouts lost, with weights that are clipped as in the gate."""
+    if judged.began is None or not len(judged.began):
+        return []
+    in_time = compared.take(np.argsort(judged.began, kind="stable"))
+    clipped = replace(in_time.new, weights=in_time.weights)
+    return fallen(replace(in_time, new=clipped), least_gain, BY_RUNNING)
 
 
 def _no_better_than_chance(compared: Compared, demands: Requirements) -> list[Refusal]:
@@ -147,13 +171,6 @@ def _no_better_than_chance(compared: Compared, demands: Requirements) -> list[Re
         f"{PERMUTATIONS} permutations"
     )
     return [Refusal(Cause.PERMUTATION, text)]
-
-
-def default_demands(rewards: Floats, least_gain: float = 0.0) -> Requirements:
-    """Demand a gain of rewards that lie between the logged ones, 0 and 1."""
-    return Requirements(
-        (float(rewards.min(initial=0.0)), float(rewards.max(initial=1.0))), least_gain
-    )
 
 
 def rollout_weights(examples: Sequence[Example], likelihoods: Likelihoods) -> Floats:

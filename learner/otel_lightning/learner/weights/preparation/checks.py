@@ -194,6 +194,13 @@ def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
             "temperature than 1; "
             "their logged logprobs are computed again, since servers differ in what they log."
         )
+    if count := rebuilt(examples):
+        found.append(
+            f"{count:,} of {number_of(len(examples), 'transition')} have no logged token ids: "
+            "their tokens were rebuilt from the messages by the chat template, and may not be the "
+            "ones that were sampled. Then their importance weights are wrong. Record token ids "
+            "with LIGHTNING_REQUEST_TOKEN_IDS=true."
+        )
     if shared := shared_states(examples):
         begin = number_of(shared, "held-out rollout begins", "held-out rollouts begin")
         found.append(
@@ -243,10 +250,15 @@ def _first_calls(examples: Sequence[Example]) -> Collection[Example]:
     return first.values()
 
 
-def sources(examples: Sequence[Example]) -> dict[str, float]:
-    """Say how many transitions have logged tokens, and the share of logged logprobs."""
-    count = max(len(examples), 1)
+def sources(examples: Sequence[Example]) -> dict[str, int]:
+    """Count the transitions with logged token ids, with rebuilt ones, and with logged logprobs."""
     return {
-        "logged_tokens_share": sum(e.source == LOGGED for e in examples) / count,
-        "logged_logprobs_share": sum(e.logprobs is not None for e in examples) / count,
+        "logged_tokens": len(examples) - rebuilt(examples),
+        "rebuilt_tokens": rebuilt(examples),
+        "logged_logprobs": sum(e.logprobs is not None for e in examples),
     }
+
+
+def rebuilt(examples: Sequence[Example]) -> int:
+    """Count the transitions whose token ids were rebuilt from messages by the chat template."""
+    return sum(e.source != LOGGED for e in examples)

@@ -27,6 +27,7 @@ SELECT
         ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
     ) AS outcome,
     t.advantage,
+    epoch_ns(c.start_time) AS began,
     len(list_filter(
         json_extract_string(t.messages, '$[*].parts[*].type'), lambda type: type IN $carried
     )) = coalesce(list_sum(json_array_length(t.messages, '$[*].parts')), 0)

@@ -16,19 +16,22 @@ are four comparisons."""
 LEAST = 30
 """Smallest number of rollouts in each part of a comparison."""
 
+SINCE = "leave out with --since what no longer holds"
+
 Floats = NDArray[np.float64]
 
 
-def fallen(compared: Compared, least_gain: float) -> list[Refusal]:
+def fallen(compared: Compared, least_gain: float, remedy: str = SINCE) -> list[Refusal]:
     """Return a refusal if the gain fell with time, and the newer rollouts alone do not confirm it.
 
     The value of a policy on the whole log is its value in the past. After a change of the agent's
-    world the newest rollouts tell the future best. All rollouts are compared, also those that the
-    policy was learned from, because this can only refuse.
+    world the newest rollouts tell the future best. This can only refuse, so rollouts that the
+    policy was learned from may be compared as well.
 
     Args:
-        compared: All logged rollouts, the oldest first.
+        compared: Logged rollouts, the oldest first.
         least_gain: The newer rollouts must show a gain above this.
+        remedy: What to do, as the end of a sentence.
     """
     scores = robust_gains(compared)
     for share, confirmed in NEWEST.items():
@@ -44,7 +47,7 @@ def fallen(compared: Compared, least_gain: float) -> list[Refusal]:
         if has_fallen and newer - confirmed * error <= least_gain:
             text = (
                 f"the gain fell from {older:+.4g} in the older rollouts to {newer:+.4g} in the "
-                f"newest {len(scores) - place}: leave out with --since what no longer holds"
+                f"newest {len(scores) - place}: {remedy}"
             )
             return [Refusal(Cause.FALLEN, text)]
     return []

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from otel_lightning.learner.evaluate.fallen import fallen
 from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.off_policy import Logged
-from otel_lightning.learner.policy.gate.fallen import fallen
 
 
 def compared(rng: np.random.Generator, start: float, end: float, since: float) -> Compared:
