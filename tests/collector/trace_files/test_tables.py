@@ -68,6 +68,18 @@ def test_clickhouse_gives_back_what_it_was_sent(export: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_the_table_of_phoenix_says_what_its_api_says(kind: str, tmp_path: Path) -> None:
+    folder = EXPORTS / "phoenix"
+    expected = derived(
+        tmp_path / "api.duckdb", folder / "spans.json", folder / "span_annotations.json"
+    )
+    files = [folder / f"spans.{kind}", folder / f"span_annotations.{kind}"]
+    found = derived(tmp_path / "table.duckdb", *files)
+    assert found == expected
+    assert len(found.rewards) == 1
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_the_table_of_mlflow_says_what_its_traces_say(kind: str, tmp_path: Path) -> None:
     folder = EXPORTS / "mlflow"
     expected = derived(tmp_path / "json.duckdb", folder / "traces.jsonl")

@@ -13,6 +13,7 @@ import orjson
 
 QUOTED = r"""(?P<quoted>'[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*")"""
 LITERAL = re.compile(rf"{QUOTED}|\b(?P<word>None|True|False|nan)\b", re.DOTALL)
+STARTS = {"{", "["}
 WORDS = {"None": "null", "True": "true", "False": "false", "nan": "null"}
 
 
@@ -25,16 +26,43 @@ def structure(value: Any) -> Any:
         >>> structure("plain {text}")
         'plain {text}'
     """
-    if not isinstance(value, str) or value[:1] not in {"{", "["}:
+    if not isinstance(value, str) or value[:1] not in STARTS:
         return value
     try:
         return orjson.loads(value)
     except orjson.JSONDecodeError:
-        pass
-    try:
-        return orjson.loads(LITERAL.sub(_as_json, value))
-    except (ValueError, SyntaxError, TypeError):
+        return _spelled(value)
+
+
+def literal(value: Any) -> Any:
+    """Return the list or object that a literal of Python spells, and any other value as it is.
+
+    So JSON stays a text: pandas writes the literal of a list, and a text as it is.
+
+    Example:
+        >>> literal("[{'a': True}]")
+        [{'a': True}]
+        >>> literal('{"a": true}')
+        '{"a": true}'
+    """
+    if not isinstance(value, str) or value[:1] not in STARTS or _is_json(value):
         return value
+    return _spelled(value)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _spelled(text: str) -> Any:
+    try:
+        return orjson.loads(LITERAL.sub(_as_json, text))
+    except (ValueError, SyntaxError, TypeError):
+        return text
 
 
 def _as_json(found: re.Match[str]) -> str:

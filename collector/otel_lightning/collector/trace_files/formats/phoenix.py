@@ -17,7 +17,7 @@ from otel_lightning.collector.trace_files.records import (
     Json,
     LeftOut,
 )
-from otel_lightning.collector.trace_files.written_values import structure
+from otel_lightning.collector.trace_files.written_values import literal, structure
 
 NAME = "Phoenix"
 SPAN = frozenset({"context", "span_kind", "start_time", "attributes"})
@@ -26,6 +26,8 @@ CELLS = frozenset({"context.trace_id", "context.span_id", "span_kind"})
 """Columns of `get_spans_dataframe()`."""
 ATTRIBUTES, RESULT = "attributes.", "result."
 """How the names of columns begin that are fields of objects."""
+TEXTS = ("input.value", "output.value")
+"""Attributes that are always a text."""
 COUNT = re.compile(r"token_count|\.usage\.")
 UNDERSCORE = re.compile(r"_([a-z])")
 
@@ -71,7 +73,9 @@ def _of_cells(row: Json) -> Json:
     attributes: dict[str, Any] = {}
     for name, value in row.items():
         if name.startswith(ATTRIBUTES):
-            attributes |= _flattened(name.removeprefix(ATTRIBUTES), structure(value))
+            key = name.removeprefix(ATTRIBUTES)
+            # In CSV a tool's output that spells an object of Python looks like an object.
+            attributes |= _flattened(key, value if key in TEXTS else literal(value))
     return {
         **row,
         "context": {name: row[f"context.{name}"] for name in ("trace_id", "span_id")},
