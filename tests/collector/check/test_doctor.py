@@ -124,6 +124,7 @@ def test_doctor_names_the_ports_of_the_running_ingester(tmp_path: Path, *, grpc:
     ("scope", "remedy"),
     [
         ("opentelemetry.instrumentation.openai.v1", "TRACELOOP_TRACE_CONTENT"),
+        ("com.anthropic.claude_code.tracing", "OTEL_LOG_RAW_API_BODIES"),
         ("opentelemetry.instrumentation.genai.openai", "MESSAGE_CONTENT=span_only"),
         ("openinference.instrumentation.openai", "OPENINFERENCE_HIDE_INPUTS"),
         ("com.anthropic.sdk.python", "opentelemetry-instrumentation-anthropic"),

@@ -275,6 +275,15 @@ def test_buttons_judge_as_the_keys_do(tab: Tab, served: Ingester) -> None:
     eventually(lambda: column(served.store, query) == [0.25])
 
 
+def test_a_linked_step_is_not_behind_the_bar_above_it(tab: Tab) -> None:
+    for step, width in ((200, 1200), (201, 390)):
+        tab.page.set_viewport_size({"width": width, "height": 800})
+        tab.go(f"/ui/rollouts/long?step={step}#s{step}")
+        bar = tab.page.locator(".sticky").bounding_box()
+        head = tab.page.locator(f"#s{step} > header").bounding_box()
+        assert head["y"] >= bar["y"] + bar["height"], width
+
+
 def test_a_judgement_is_confirmed_where_the_reader_is(tab: Tab) -> None:
     tab.go("/ui/rollouts/long?step=200#s200")
     tab.page.locator("#s200").focus()

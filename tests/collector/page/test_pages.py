@@ -159,6 +159,29 @@ def test_a_plot_has_its_highest_and_its_lowest_value_beside_it(desk: DirectSourc
     assert ends in SCALE.findall(desk.get(f"/ui/runs/{LEARNED}").body.decode())
 
 
+def test_a_measure_with_one_value_has_one_bar_and_its_value_once(tmp_path: Path) -> None:
+    with open_store(make_desk_store(tmp_path / "t.duckdb")) as store:
+        store.execute("UPDATE reward_events SET value = 0.75")
+        page = DirectSource(store).get("/ui/rewards").body.decode()
+    (measure,) = re.findall(r"<h2>task_success.*?</section>", page, re.DOTALL)
+    assert measure.count('class="bar"') == 1
+    assert '<p class="axis"><span>0.75</span></p>' in measure
+
+
+def test_long_ids_that_begin_alike_differ_in_a_list(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        for number in range(2):
+            store.execute(
+                "INSERT INTO rollout_rows BY NAME SELECT "
+                f"'unknown_service:python/session-{number}' AS rollout_id, "
+                f"md5('{number}') AS trace_id, make_timestamp_ns({number}) AS start_time, "
+                "1 AS llm_calls, 0 AS tool_calls, 0 AS failed_calls, 0 AS failed_tools, "
+                "'open' AS outcome"
+            )
+        text = Page(DirectSource(store).get("/ui/rollouts")).text
+    assert all(f"…/session-{number}" in text for number in range(2))
+
+
 def test_a_rollout_that_only_a_rule_rewarded_is_not_told_to_lack_a_reward(tmp_path: Path) -> None:
     hint = "without a reward: a rule"
     with open_store(make_desk_store(tmp_path / "t.duckdb")) as store:
@@ -397,6 +420,13 @@ def test_a_statement_that_fails_is_reported_and_the_page_stays(empty: DirectSour
 
     reply = Broken(empty.store).get("/ui/data")
     assert (reply.status, "It took longer than 2 seconds." in Page(reply).text) == (503, True)
+
+
+def test_an_error_of_a_query_keeps_its_lines(empty: DirectSource) -> None:
+    page = empty.get("/ui/sql?q=SELECT+nosuch+FROM+llm_calls").body.decode()
+    (error,) = re.findall(r'<pre class="alarm" role="alert">(.*?)</pre>', page, re.DOTALL)
+    assert error.count("\n") > 2  # the line, and the mark below the place in it
+    assert error.rstrip().endswith("^")
 
 
 def test_own_script_and_style_stay_small() -> None:

@@ -18,6 +18,7 @@ CONTENT_SWITCHES = {
     "@traceloop/": "set TRACELOOP_TRACE_CONTENT=true",
     "openinference.": "unset OPENINFERENCE_HIDE_INPUTS, _OUTPUTS, _INPUT_MESSAGES and the like",
     "@arizeai/": "unset OPENINFERENCE_HIDE_INPUTS, _OUTPUTS, _INPUT_MESSAGES and the like",
+    "com.anthropic.claude_code": "set OTEL_LOGS_EXPORTER=otlp and OTEL_LOG_RAW_API_BODIES=1",
     "com.anthropic.sdk": "install opentelemetry-instrumentation-anthropic: the SDK's own tracer"
     " records no content",
     "pydantic-ai": "use InstrumentationSettings(include_content=True)",

@@ -10,6 +10,7 @@ from otel_lightning.collector.terminal.quantities import number_of
 HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters, and those that change the direction of text: a reader must see them."""
 SIGNIFICANT = 3
+SHORT = 24
 NONE, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
 
@@ -107,6 +108,16 @@ def visible(text: Any) -> str:
     return HIDDEN.sub(lambda found: f"⟨{ord(found[0]):02X}⟩", str(text))
 
 
+def short(text: str) -> str:
+    """Shorten an id that is long, in its middle: ids of one sender often begin alike.
+
+    Example:
+        >>> short("support/s1"), short("unknown_service:node/session-17")
+        ('support/s1', 'unknown_servi…session-17')
+    """
+    return text if len(text) <= SHORT else f"{text[: SHORT - 11]}…{text[-10:]}"
+
+
 def readable(text: str | None) -> str:
     """Indent JSON; another text stays as it is."""
     try:
@@ -125,4 +136,5 @@ FILTERS = {
     "moment": moment,
     "visible": visible,
     "readable": readable,
+    "short": short,
 }

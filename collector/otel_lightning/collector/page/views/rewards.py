@@ -65,6 +65,9 @@ def _bars(counts: dict[int, int], row: dict[str, Any]) -> plots.Bars | None:
     if not counts:
         return None
     low, high = row["least"], row["most"]
+    if low == high:
+        judgements = sum(counts.values())
+        return plots.bars([(f"{decimal(low)}: {number(judgements)}", float(judgements))])
     width = (high - low) / BINS
     values = [
         (f"{decimal(low + i * width)} …: {number(counts.get(i, 0))}", float(counts.get(i, 0)))

@@ -5,7 +5,7 @@ from typing import Any
 
 from otel_lightning.collector.page import plots
 from otel_lightning.collector.page.conversation import Part, parts
-from otel_lightning.collector.page.text import decimal, signed
+from otel_lightning.collector.page.text import decimal, short, signed
 from otel_lightning.collector.page.view_request import (
     NotFoundError,
     View,
@@ -51,7 +51,7 @@ def show(ask: ViewRequest, rollout: str) -> View:
         return View("rollout_steps.html", rollout, window)
     shown_ids = {step["span_id"] for step in steps}
     who = row["agent_name"] or row["service_name"]
-    title = f"{row['task_id'] or rollout[:16]}{f' · {who}' if who else ''}"
+    title = f"{row['task_id'] or short(rollout)}{f' · {who}' if who else ''}"
     return View(
         "rollout.html",
         title,
