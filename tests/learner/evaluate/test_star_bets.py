@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate import betting
 from otel_lightning.learner.evaluate.betting import Scores
-from otel_lightning.learner.evaluate.star_bets import LARGEST, log_wealth, lower_bound, rejected
+from otel_lightning.learner.evaluate.star_bets import MAX_BET, log_wealth, lower_bound, rejected
 
 Floats = NDArray[np.float64]
 
@@ -64,7 +64,7 @@ def test_no_gain_and_too_few_tasks_prove_nothing() -> None:
 
 def test_equal_gains_pass_with_as_many_tasks_as_the_largest_bet_needs() -> None:
     # No test that knows of rare losses can pass with fewer: 1.1 ** -31 is above .05.
-    needed = int(np.ceil(np.log(1 / ALPHA) / np.log1p(LARGEST * 0.1)))
+    needed = int(np.ceil(np.log(1 / ALPHA) / np.log1p(MAX_BET * 0.1)))
     assert needed == 32
     assert is_above_0(np.full(needed + 1, 0.1))
     assert not is_above_0(np.full(needed - 1, 0.1))

@@ -8,7 +8,7 @@ from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.common import FILE, expected_errors, option, store_option
 
-MOST_SKIPPED = 3
+MAX_SKIPPED_NAMED = 3
 """Skipped runs that are named, the newest first."""
 ERROR_LENGTH = 200
 """Characters of the error of a skipped run."""
@@ -47,14 +47,14 @@ def report(run: str | None, output: Path, examples: int, store: str) -> None:
 
     with expected_errors():
         written = write_report(store, output, run=run, examples=examples)
-    for run_id, error in list(written.skipped.items())[:MOST_SKIPPED]:
+    for run_id, error in list(written.skipped.items())[:MAX_SKIPPED_NAMED]:
         why = " ".join(error.split())[:ERROR_LENGTH]
         click.echo(
             f"Skipped the newer run {run_id}, which failed: {why or 'no error was recorded'} "
             f"(--run {run_id} reports on it)",
             err=True,
         )
-    if (more := len(written.skipped) - MOST_SKIPPED) > 0:
+    if (more := len(written.skipped) - MAX_SKIPPED_NAMED) > 0:
         click.echo(f"Skipped {number_of(more, 'more run')} that failed.", err=True)
     click.echo(
         f"Run {written.run_id} ({written.outcome}): the report is in {written.path} "

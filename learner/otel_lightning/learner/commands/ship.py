@@ -42,7 +42,7 @@ UNFOLDED = 300
 """Width of a table in a file or a pipe, in characters: wide enough that no cell is folded."""
 
 
-LEAST_SHARE = 0.0001
+MIN_SHARE = 0.0001
 """Smallest share of the traffic that a flag file can express: the unit of a weight."""
 
 
@@ -58,7 +58,7 @@ class Percent(click.ParamType[float]):
             share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
         except ValueError:
             self.fail(f"'{value}' is no share such as 10% or 0.1.", param, ctx)
-        if not LEAST_SHARE <= share < 1:
+        if not MIN_SHARE <= share < 1:
             self.fail(f"'{value}' is not at least 0.01% and below 100%.", param, ctx)
         return share
 

@@ -13,7 +13,7 @@ their gain must be positive to be confirmed. Small shares confirm little, so onl
 FALLEN = 2.50
 """Threshold of a fall, in standard errors: 99.4 % quantile of the normal distribution, since there
 are four comparisons."""
-LEAST = 30
+MIN_ROLLOUTS = 30
 """Smallest number of rollouts in each part of a comparison."""
 
 SINCE = "leave out with --since what no longer holds"
@@ -37,7 +37,7 @@ def fallen(compared: Compared, least_gain: float, remedy: str = SINCE) -> list[R
     for share, confirmed in NEWEST.items():
         # Rollouts are in time order, so the newest ones are the last ones.
         place = round(len(scores) * (1 - share))
-        if min(place, len(scores) - place) < LEAST:
+        if min(place, len(scores) - place) < MIN_ROLLOUTS:
             continue
         older, old_error = _mean(scores[:place], compared.tasks[:place])
         newer, error = _mean(scores[place:], compared.tasks[place:])

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 SPARSE = 20
 """Largest ratio of the range of task numbers to the number of rollouts for counting."""
-LEAST_TASKS = 10
+MIN_REPEATED_TASKS = 10
 """Smallest number of tasks with several rollouts for a comparison within tasks."""
 
 
@@ -178,14 +178,15 @@ def within_tasks(compared: Compared, reward_range: tuple[float, float]) -> Score
         reward_range: Smallest and largest possible reward.
 
     Returns:
-        The scores of tasks with more than one rollout; None if there are fewer than `LEAST_TASKS`.
+        The scores of tasks with more than one rollout; None if there are fewer than
+        `MIN_REPEATED_TASKS`.
 
     Source:
         Swaminathan & Joachims, The self-normalized estimator (2015), within each context.
     """
     _, number, counts = np.unique(compared.tasks, return_inverse=True, return_counts=True)
     several = counts > 1
-    if several.sum() < LEAST_TASKS:
+    if several.sum() < MIN_REPEATED_TASKS:
         return None
     values = []
     for weights in (compared.weights, compared.live.weights):

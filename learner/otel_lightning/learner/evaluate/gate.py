@@ -26,14 +26,14 @@ from otel_lightning.learner.evaluate.refusals import Cause, Refusal, recorded_re
 
 # The bounds hold for any number of tasks. These two limits keep a handful of odd tasks or rollouts
 # from deciding alone.
-MINIMUM_TASKS = 10
-MINIMUM_EFFECTIVE = 10.0
+MIN_TASKS = 10
+MIN_EFFECTIVE_SAMPLE = 10.0
 ALPHA = 0.05
 """Error probability of each one-sided bound: the true gain is beyond it at most this often."""
-LEAST_MEAN_WEIGHT = 0.95
+MIN_MEAN_WEIGHT = 0.95
 """Smallest mean importance weight. The expected mean is 1; if it is lower, the new policy chooses
 actions that were never logged."""
-LEAST_KEPT = 0.9
+MIN_SHARE_AFTER_CLIPPING = 0.9
 """Smallest share of the importance weights that must be left after clipping."""
 NORMAL_99 = 2.326
 """99 % quantile of the standard normal distribution."""
@@ -250,7 +250,7 @@ def _tasks_needed(
 ) -> float | None:
     """Extrapolate the growth of the wealth to the number of tasks at which it reaches 1 / alpha.
 
-    The number is also enough for `MINIMUM_TASKS` and `MINIMUM_EFFECTIVE`: an effective sample
+    The number is also enough for `MIN_TASKS` and `MIN_EFFECTIVE_SAMPLE`: an effective sample
     grows in proportion to the tasks.
     """
     best: float | None = None
@@ -267,7 +267,7 @@ def _tasks_needed(
     if best is None or effective <= 0:
         return best
     tasks = len(scores[0][0])
-    return max(best, MINIMUM_TASKS, tasks * MINIMUM_EFFECTIVE / effective)
+    return max(best, MIN_TASKS, tasks * MIN_EFFECTIVE_SAMPLE / effective)
 
 
 def _nothing(demands: Requirements) -> Verdict:
@@ -290,16 +290,17 @@ def _nothing(demands: Requirements) -> Verdict:
 
 def _too_few(tasks: int, effective: float) -> list[Refusal]:
     reasons = []
-    if tasks < MINIMUM_TASKS:
+    if tasks < MIN_TASKS:
         text = (
             f"{number_of(tasks, 'held-out task is', 'held-out tasks are')} too few to judge by "
-            f"({MINIMUM_TASKS} needed: collect more, or raise --held-out)"
+            f"({MIN_TASKS} needed: collect more, or raise --held-out)"
         )
         reasons.append(Refusal(Cause.FEW_TASKS, text))
-    if effective < MINIMUM_EFFECTIVE:
+    if effective < MIN_EFFECTIVE_SAMPLE:
         text = (
             f"the importance weights leave an effective sample of {effective:.1f} rollouts "
-            f"({MINIMUM_EFFECTIVE:.0f} needed: collect more rollouts, or make the change smaller)"
+            f"({MIN_EFFECTIVE_SAMPLE:.0f} needed: collect more rollouts, or make the change "
+            "smaller)"
         )
         reasons.append(Refusal(Cause.SMALL_SAMPLE, text))
     return reasons
@@ -308,7 +309,7 @@ def _too_few(tasks: int, effective: float) -> list[Refusal]:
 def _clipped_away(compared: Compared) -> list[Refusal]:
     """Refuse if `clip` removes much of the importance weights, because this may hide a loss."""
     kept = float(compared.weights.sum()) / max(float(compared.new.weights.sum()), 1e-300)
-    if not compared.clipped or kept >= LEAST_KEPT:
+    if not compared.clipped or kept >= MIN_SHARE_AFTER_CLIPPING:
         return []
     cut = f"--clip cut away {1 - kept:.0%} of the importance weights"
     text = f"{cut}, so that part was not judged: make the change smaller, or raise --clip"
@@ -321,9 +322,9 @@ def unusual_weights(weights: Floats) -> list[Refusal]:
     # One-sided 99 % tests: refuse only if the mean weight is significantly below 0.95, or above 1 /
     # 0.95.
     error = float(weights.std(ddof=1)) / len(weights) ** 0.5 if len(weights) > 1 else 0.0
-    if mean + NORMAL_99 * error < LEAST_MEAN_WEIGHT:
+    if mean + NORMAL_99 * error < MIN_MEAN_WEIGHT:
         why = "the new policy does what was hardly logged, or the propensities are wrong"
-    elif mean - NORMAL_99 * error > 1 / LEAST_MEAN_WEIGHT:
+    elif mean - NORMAL_99 * error > 1 / MIN_MEAN_WEIGHT:
         why = "the propensities do not say how often each choice was made"
     else:
         return []

@@ -34,7 +34,7 @@ PARTS = 20
 """Number of parts in which resamples are drawn, so that memory stays small."""
 EXACT_TASKS = 14
 """Up to this number of tasks, all signs are tried; above it, `FLIPS` drawn ones."""
-MOST_UNPAIRED = 0.05
+MAX_UNPAIRED_SHARE = 0.05
 """Share of the pairs that may lack a reward on one side."""
 
 
@@ -207,7 +207,7 @@ def _judged(
     refusals = list(rewards.refusals)
     if not found.pairs:
         refusals.append("no task has a reward on both sides")
-    elif found.unpaired > MOST_UNPAIRED * (found.pairs + found.unpaired):
+    elif found.unpaired > MAX_UNPAIRED_SHARE * (found.pairs + found.unpaired):
         refusals.append(
             f"{number_of(found.unpaired, 'pair has', 'pairs have')} a reward on one side only, "
             "and those left out may be "

@@ -13,7 +13,7 @@ from otel_lightning.learner.evaluate.betting import Scores
 
 Floats = NDArray[np.float64]
 
-LARGEST = 0.999
+MAX_BET = 0.999
 """Largest share of the wealth that is bet, so that the smallest possible value leaves some."""
 ASSUMED_SQUARE, ASSUMED_VALUES = 0.05, 2.0
 """The mean square of the values before any is seen, as a share of the squared width of their range,
@@ -49,7 +49,7 @@ def log_wealth(scores: Scores, means: Floats, alpha: float) -> Floats:
         missing = np.maximum(-np.log(alpha) - wealth, 0.0)
         left = len(scores.values) - seen
         bets = np.sqrt(2 * missing * (seen + ASSUMED_VALUES) / (left * squares))
-        wealth += np.log1p(np.minimum(bets, LARGEST) * gains)
+        wealth += np.log1p(np.minimum(bets, MAX_BET) * gains)
         squares += gains**2
     return wealth
 

@@ -37,7 +37,7 @@ from otel_lightning.learner.rollout_runner.plan import runs_folder
 from otel_lightning.learner.rollout_runner.tasks import told_copies
 
 HOOK_SECONDS = 600.0
-LEAST_ALPHA = 1e-9
+MIN_ALPHA = 1e-9
 """An error probability below this is what rounding leaves of one that is spent."""
 Say = Callable[[str], None]
 
@@ -157,7 +157,7 @@ def _rounds(loop: Loop, say: Say) -> Outcome:
 
 
 def _round(loop: Loop, number: int, say: Say) -> None:
-    if loop.alpha(number) < LEAST_ALPHA:
+    if loop.alpha(number) < MIN_ALPHA:
         raise DataError(
             f"No gate of round {number} could pass: the rounds before have spent [gate] alpha, "
             f"{loop.config.gate.alpha:g}. Set [learn] rounds back to {number - 1}, or begin "

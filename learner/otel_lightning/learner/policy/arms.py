@@ -9,7 +9,7 @@ from otel_lightning.learner.evaluate.gains import per_task
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Floats
 
 NORMAL_97_5 = 1.96
-LEAST = 10
+MIN_TASKS = 10
 """Smallest number of tasks for the normal approximation of their mean."""
 
 
@@ -62,7 +62,7 @@ def _interval(values: Floats, rewards: Floats) -> tuple[float, float]:
     # if all values are equal.
     if len(rewards) == 2 and len(values):  # noqa: PLR2004 - two values
         values = np.concatenate([values, [least, least, greatest, greatest]])
-    elif len(values) < LEAST or values.min() == values.max():
+    elif len(values) < MIN_TASKS or values.min() == values.max():
         return float("nan"), float("nan")
     mean, error = float(values.mean()), float(values.std(ddof=1)) / len(values) ** 0.5
     return (

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES = 1_000
-LEAST_PAIRS = 10
+MIN_PAIRS = 10
 """Fewer rollouts tell nothing about a correlation."""
 
 
@@ -49,7 +49,7 @@ def _correlation(measure: str, rows: Sequence[tuple[float, float, int]]) -> Corr
     outcomes = np.array([row[1] for row in rows])
     tasks = np.unique([row[2] for row in rows], return_inverse=True)[1]
     value = rank_correlation(across, outcomes)
-    if len(rows) < LEAST_PAIRS or value is None:
+    if len(rows) < MIN_PAIRS or value is None:
         return None
     low, high = _interval(across, outcomes, tasks)
     points = tuple(zip(across.tolist(), outcomes.tolist(), strict=True))

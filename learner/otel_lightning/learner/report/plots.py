@@ -19,7 +19,7 @@ STYLE: dict[Any, Any] = {
     "axes.formatter.useoffset": False,
 }  # fmt: skip
 WIDTH = 7.2  # inches
-MOST_POINTS = 1_000
+MAX_POINTS = 1_000
 
 Draw = Callable[[Axes], None]
 
@@ -114,8 +114,8 @@ def curve(name: str, steps: Sequence[tuple[int, float]]) -> str:
 def scatter(name: str, across: str, points: Sequence[tuple[float, float]]) -> str:
     """Draw outcomes against another measure; of many points a regular sample is drawn."""
     # At equal distances and not at random: the same report twice gives the same bytes.
-    shown = [points[at] for at in np.linspace(0, len(points) - 1, MOST_POINTS, dtype=int)]
-    shown = shown if len(points) > MOST_POINTS else list(points)
+    shown = [points[at] for at in np.linspace(0, len(points) - 1, MAX_POINTS, dtype=int)]
+    shown = shown if len(points) > MAX_POINTS else list(points)
 
     def draw(axes: Axes) -> None:
         axes.plot(*zip(*shown, strict=True), "o", color=BLUE, alpha=0.35, markersize=4)

@@ -31,7 +31,8 @@ from otel_lightning.learner.transitions.settings import Settings as TransitionSe
 from otel_lightning.learner.transitions.splits import TRAIN
 from otel_lightning.learner.transitions.stage import bounded
 
-MOST_TASKS = 10
+MAX_TASKS = 10
+"""Number of tasks that a report lists as worse under the new policy, at most."""
 Floats = NDArray[np.float64]
 
 
@@ -97,7 +98,7 @@ def read_policy(store: Store, facts: Facts) -> PolicyFacts | None:
         arms=tuple(arm for arm in describe(choices, live, shares)),
         weights=() if is_contextual else tuple(weights.tolist()),
         propensities=_propensities(choices),
-        worse=_with_ids(store, worse[:MOST_TASKS]),
+        worse=_with_ids(store, worse[:MAX_TASKS]),
         tasks_compared=0 if is_contextual else len(np.unique(judged.tasks)),
         outcomes=logged.rows.select("rollout_id", "outcome", task_hash="task"),
         keys=tuple(flags_of(policy["key"], dict.fromkeys(known_keys(store)))),

@@ -32,7 +32,7 @@ from otel_lightning.learner.report import plots
 from otel_lightning.learner.report.doubts import Correlation, correlations
 from otel_lightning.learner.report.facts import Facts, RecordedQueries, read_facts
 from otel_lightning.learner.report.policy_facts import (
-    MOST_TASKS,
+    MAX_TASKS,
     PolicyFacts,
     WorseTask,
     measured_since,
@@ -210,7 +210,7 @@ def _worse_of_weights(
         .collect()
     )
     worse = compared.filter(pl.col("after") < pl.col("before"))
-    tasks = [WorseTask(**row) for row in worse.head(MOST_TASKS).iter_rows(named=True)]
+    tasks = [WorseTask(**row) for row in worse.head(MAX_TASKS).iter_rows(named=True)]
     if compared.is_empty():
         return None
     return {**names, "compared": compared.height, "number": worse.height, "tasks": tasks}

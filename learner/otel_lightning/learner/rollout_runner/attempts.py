@@ -19,7 +19,7 @@ from otel_lightning.learner.rollout_runner.tasks import Task
 OK, FAILED, TIMEOUT, LOST = "ok", "failed", "timeout", "lost"
 KEPT_OUTPUT, KEPT_ERRORS = 20_000, 4_000
 """Characters of the end of standard output and of standard error that the store keeps."""
-LONGEST_ARGUMENT = 131_071
+MAX_ARGUMENT_BYTES = 131_071
 """Bytes of one argument that Linux accepts."""
 # Matches `{{` and `}}` (braces that stay) or `{name}`; other braces, as of JSON, are left alone.
 FIELD = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w.-]*)\}")
@@ -96,7 +96,7 @@ def command(words: Sequence[str], attempt: Attempt, files: Mapping[str, Path | N
     filled = [FIELD.sub(value, word) for word in words]
     for word in filled:
         # Linux would refuse it with "Argument list too long" only when the agent is started.
-        if len(word.encode("utf-8", "replace")) > LONGEST_ARGUMENT:
+        if len(word.encode("utf-8", "replace")) > MAX_ARGUMENT_BYTES:
             raise DataError(
                 f"Task '{attempt.planned.task.task_id}' makes an argument of {len(word)} "
                 "characters, and the system accepts 128 KiB. Give the agent {file} instead."

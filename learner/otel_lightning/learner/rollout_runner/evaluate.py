@@ -30,7 +30,7 @@ from otel_lightning.learner.score.rules.frames import scan
 SERVING, GREEDY = "serving", "greedy"
 LONGER = 2.0
 """A candidate whose answers are this many times as long on average is refused."""
-LEAST_MODELS = 2
+MIN_MODELS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def evaluate_models(
     """
     folders = {name: str(Path(name).resolve()) for name in trial.models if Path(name).is_dir()}
     different = {folders.get(name, name) for name in trial.models}
-    if len(trial.models) < LEAST_MODELS or len(different) != len(trial.models):
+    if len(trial.models) < MIN_MODELS or len(different) != len(trial.models):
         raise DataError("Comparing needs two different models or more: --model A --model B.")
     check_failed_reward(grading.failed_reward, trial.reward_range)
     # All of them before the first is run, which may take hours.

@@ -10,7 +10,7 @@ from otel_lightning.collector.load.position import STALL_SECONDS
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.tasks import UNSPLIT, Task
 
-LONGEST_TASK_ID = 60
+MAX_TASK_ID_LENGTH = 60
 SEEDS = 2**31
 
 
@@ -157,7 +157,7 @@ def plan(
 
 
 def _shown(task_id: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", task_id)[:LONGEST_TASK_ID]
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", task_id)[:MAX_TASK_ID_LENGTH]
 
 
 def _hash(*parts: str) -> str:

@@ -32,7 +32,7 @@ from otel_lightning.learner.weights.trainer.distributed import shared, world_siz
 from otel_lightning.learner.weights.trainer.load import precision
 from otel_lightning.learner.weights.trainer.trl_overrides import in_row_order
 
-EPOCHS, LEAST_STEPS = 3.0, 60
+EPOCHS, MIN_STEPS = 3.0, 60
 """How long is trained where neither --epochs nor --steps says."""
 EVALUATIONS = 10
 """How often --stop-early measures the validation loss in one run."""
@@ -142,7 +142,7 @@ class Job:
         if training.epochs is not None:
             return {"num_train_epochs": training.epochs}
         # With few rows, three epochs are only a few steps, too few to learn from.
-        return {"max_steps": max(math.ceil(EPOCHS * self.rows / batch), LEAST_STEPS)}
+        return {"max_steps": max(math.ceil(EPOCHS * self.rows / batch), MIN_STEPS)}
 
     def _saving(self) -> dict[str, Any]:
         training = self.training

@@ -20,18 +20,18 @@ CHANCE = 0.01
 CHANCE_OF_RECORDED = 0.001
 """Significance level of the test of recorded propensities."""
 PERMUTATIONS = 1000
-MOST = 20_000
+MAX_ROLLOUTS = 20_000
 """Largest number of rollouts in a permutation test."""
-MOST_TEXTS = 4_000
+MAX_INPUTS = 4_000
 """Largest number of rollouts whose inputs are read."""
-LEAST_REPEATED = 0.5
+MIN_REPEATED_SHARE = 0.5
 """Smallest share of the rollouts whose task has several rollouts of the same policy version. Only
 among them can a task that decides the arm be told from chance."""
 WORDS = 256
 """Number of columns that the words of an input are hashed into."""
-LEAST_OF_ARM = 10
+MIN_ROLLOUTS_PER_ARM = 10
 """Smallest number of rollouts of an arm for a test of their tasks' rewards."""
-LEAST_WORDS = 100
+MIN_INPUTS = 100
 """Smallest number of inputs for a test of their words."""
 RIDGE = 10.0
 TENTHS = 10
@@ -118,7 +118,7 @@ def check_ease(rows: pl.DataFrame) -> None:
     Raises:
         DataError: If an arm can be told from the rewards of either.
     """
-    every = max(rows.height // MOST, 1)
+    every = max(rows.height // MAX_ROLLOUTS, 1)
     some = rows.filter(rows["task_hash"].to_numpy() // 2**20 % every == 0).select(
         "arm", "outcome", "propensity", "time", task="task_hash", version="policy_version"
     )
@@ -140,7 +140,7 @@ def check_ease(rows: pl.DataFrame) -> None:
 
 def _check_repeated(rows: pl.DataFrame) -> None:
     repeated = rows.filter(pl.len().over("version", "task") > 1).height
-    if repeated < LEAST_REPEATED * rows.height:
+    if repeated < MIN_REPEATED_SHARE * rows.height:
         raise DataError(
             f"Only {repeated} of {rows.height} rollouts share their task with another one, so "
             "nothing can show that the arms were drawn regardless of the input, and frequencies "
@@ -167,7 +167,7 @@ def _by_group(rows: pl.DataFrame, column: str) -> float:
     Returns:
         The probability of such differences if the arms were drawn at random; 1 for one group.
     """
-    if rows.height > MOST:
+    if rows.height > MAX_ROLLOUTS:
         rows = _sampled(rows, "task" if column == "task" else "rollout_id")
     group = rows.select(pl.struct("version", column).rank("dense")).to_series()
     groups, arms = _numbers(group), _numbers(rows["number"])
@@ -216,7 +216,7 @@ def _by_rewards(rows: pl.DataFrame, of: str) -> float:
     )
     rows = rows.with_columns(others=OTHERS[of].fill_nan(None)).drop_nulls("others")
     others = pl.col("others") - pl.col("others").mean().over("version")
-    counts = rows["number"].value_counts().filter(pl.col("count") >= LEAST_OF_ARM)
+    counts = rows["number"].value_counts().filter(pl.col("count") >= MIN_ROLLOUTS_PER_ARM)
     least = 1.0
     for arm in counts["number"]:
         is_arm = (pl.col("number") == arm).cast(pl.Float64)
@@ -237,9 +237,9 @@ def _by_rewards(rows: pl.DataFrame, of: str) -> float:
 
 
 def _sampled(rows: pl.DataFrame, unit: str) -> pl.DataFrame:
-    """Select about `MOST` rollouts, whole tasks or whole rollouts, by their hash."""
+    """Select about `MAX_ROLLOUTS` rollouts, whole tasks or whole rollouts, by their hash."""
     place = rows[unit].hash(0).rank("dense")
-    return rows.filter(place <= float(np.sort(place.to_numpy())[MOST]))
+    return rows.filter(place <= float(np.sort(place.to_numpy())[MAX_ROLLOUTS]))
 
 
 def _by_words(rows: pl.DataFrame) -> float:
@@ -255,7 +255,7 @@ def _by_words(rows: pl.DataFrame) -> float:
     Source:
         Lopez-Paz & Oquab, Revisiting classifier two-sample tests (2017).
     """
-    if rows.height < LEAST_WORDS:
+    if rows.height < MIN_INPUTS:
         return 1.0
     words = _hashed(rows["input"])
     arms = np.eye(int(_numbers(rows["number"]).max()) + 1)[_numbers(rows["number"])]

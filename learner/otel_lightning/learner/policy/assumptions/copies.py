@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 CHANCE = 0.001
 """Largest allowed probability that independent draws are taken for copies."""
-MOST_TASKS = 0.1
+MAX_TASK_SHARE = 0.1
 """Largest share of the tasks that a text may have and still tell tasks apart. A text that more
 tasks share, such as a greeting, says nothing about the task."""
 
@@ -30,7 +30,7 @@ def with_telling_texts(rows: pl.DataFrame, tasks: int) -> pl.DataFrame:
         rows: The choices: columns task_hash and input.
         tasks: Number of all tasks.
     """
-    return rows.filter(pl.n_unique("task_hash").over("input") <= max(MOST_TASKS * tasks, 1))
+    return rows.filter(pl.n_unique("task_hash").over("input") <= max(MAX_TASK_SHARE * tasks, 1))
 
 
 def with_common_tasks(rows: pl.DataFrame, shared: pl.DataFrame) -> pl.DataFrame:

@@ -24,9 +24,9 @@ SAME = 1e-3
 """Propensities closer than this count as equal, because a flag's weights are rounded."""
 FACTOR = 1.5
 """Ratio of the scales of the rewards above which a change is reported."""
-LEAST_OF_SCALE = 30
+MIN_ROLLOUTS_FOR_SCALE = 30
 """Smallest number of rollouts that each half needs for a comparison of scales."""
-LEAST = 10
+MIN_ROLLOUTS = 10
 """Smallest number of rollouts of an arm, and smallest effective sample, that each half needs for a
 comparison."""
 HANDOVER = "60s"
@@ -65,7 +65,7 @@ def drift(rows: pl.DataFrame) -> list[str]:
         older, later = (halves.of(2 * number + half) for half in range(2))
         if older and later:
             sentences += _moved(arm, older, later, threshold)
-        elif (only := older or later) and only["n"] >= LEAST:
+        elif (only := older or later) and only["n"] >= MIN_ROLLOUTS:
             when = "older" if older else "newer"
             sentences.append(f"Drift: arm '{arm}' was tried only in the {when} half.")
     return sentences + _scale_moved(timed["outcome"].to_numpy(), newer, halves)
@@ -146,7 +146,7 @@ def _halves(timed: pl.DataFrame, arms: Integers, newer: NDArray[np.bool_]) -> Ha
 def _moved(
     arm: str, older: dict[str, float], newer: dict[str, float], threshold: float
 ) -> list[str]:
-    if min(older["effective"], newer["effective"]) < LEAST:
+    if min(older["effective"], newer["effective"]) < MIN_ROLLOUTS:
         return []
     error = (older["square_error"] + newer["square_error"]) ** 0.5
     difference = newer["mean"] - older["mean"]
@@ -164,7 +164,7 @@ def _scale_moved(rewards: Floats, is_newer: NDArray[np.bool_], sums: Halves) -> 
     deviation follows the mean.
     """
     halves = [rewards[~is_newer], rewards[is_newer]]
-    if min(len(half) for half in halves) < LEAST_OF_SCALE:
+    if min(len(half) for half in halves) < MIN_ROLLOUTS_FOR_SCALE:
         return []
     (old_low, old_high), (new_low, new_high) = ((float(h.min()), float(h.max())) for h in halves)
     # Both halves have two values at most, such as 0 and 1, then 0 and 10.

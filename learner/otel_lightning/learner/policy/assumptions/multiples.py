@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from otel_lightning.learner.policy.assumptions.copies import CHANCE, Integers, with_common_tasks
 from otel_lightning.learner.policy.assumptions.units import Units
 
-MOST_COPIES = 100
+MAX_COPIES = 100
 """Largest number of copies that is looked for; of more, their divisors are found."""
-LEAST_FREE = 3
+MIN_CONTENTS = 3
 """Smallest number of contents that can tell copies from chance."""
 TERMS = 20
 """Number of terms of a sum whose terms soon become 0."""
@@ -59,12 +59,12 @@ def copies_of(counts: Integers, free: int) -> int:
         counts: Number of tasks with each contents, shape [M].
         free: How many of these numbers do not follow from the others.
     """
-    if free < LEAST_FREE:
+    if free < MIN_CONTENTS:
         return 1
-    numbers = range(2, MOST_COPIES + 1)
+    numbers = range(2, MAX_COPIES + 1)
     least = int(counts.min())
     chances = np.array([_chance_of_multiple(number, max(number, least)) for number in numbers])
-    for copies in range(min(MOST_COPIES, int(counts.max())), 1, -1):
+    for copies in range(min(MAX_COPIES, int(counts.max())), 1, -1):
         others = int((counts % copies != 0).sum())
         # More copies with as few exceptions would have been found as well.
         chance = _tails(free - others, free, chances[copies - 2 :]).sum()

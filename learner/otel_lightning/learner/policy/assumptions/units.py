@@ -17,11 +17,15 @@ import polars as pl
 
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy.assumptions.copies import CHANCE, MOST_TASKS, with_common_tasks
+from otel_lightning.learner.policy.assumptions.copies import (
+    CHANCE,
+    MAX_TASK_SHARE,
+    with_common_tasks,
+)
 
 PARTS = 10
 """Number of parts of the log that are also tested alone: arms may be kept for some time only."""
-MOST = 100_000
+MAX_ROLLOUTS = 100_000
 """Largest number of rollouts that the tests of the time and of the shares read, approximately."""
 TOLERATED = 0.005
 """Largest difference between an arm's share and its propensity that needs no explanation, so that
@@ -114,7 +118,7 @@ def at_equal_times(rows: pl.DataFrame) -> pl.DataFrame:
     if rows["time"].null_count() or not (times[1:] == times[:-1]).any():
         return pl.DataFrame(schema=schema)
     sizes = pl.len().over("time")
-    few = rows.filter((sizes > 1) & (sizes <= max(MOST_TASKS * rows.height, 2)))
+    few = rows.filter((sizes > 1) & (sizes <= max(MAX_TASK_SHARE * rows.height, 2)))
     return few.select(
         "rollout_id", unit=pl.lit("time of the choice"), value=pl.col("time").hash()
     ).cast(schema)  # type: ignore[arg-type]
@@ -130,8 +134,8 @@ def check_serial(rows: pl.DataFrame) -> None:
         DataError: If tasks that began one after the other have the same arm more often than the
             propensities say.
     """
-    size = MOST // PARTS
-    if rows.height > MOST:
+    size = MAX_ROLLOUTS // PARTS
+    if rows.height > MAX_ROLLOUTS:
         starts = np.linspace(0, rows.height - size, PARTS).astype(int).tolist()
         rows = pl.concat([rows.slice(start, size) for start in starts])
     whole = pl.select(row=pl.int_range(rows.height, dtype=pl.UInt32), value=pl.lit(0))
@@ -163,7 +167,7 @@ def check_shares(rows: pl.DataFrame) -> None:
         DataError: If the share of an arm is off by more than `TOLERATED`, beyond chance.
     """
     columns = rows.select("task_hash", "arm", "propensity", "policy_version").with_row_index("row")
-    every = max(rows.height // MOST, 1)
+    every = max(rows.height // MAX_ROLLOUTS, 1)
     some = columns.filter(columns["task_hash"].to_numpy() // 2**20 % every == 0)
     known = some.filter(pl.col("propensity").fill_nan(None).is_not_null())
     for rows_of_version in known.partition_by("policy_version"):

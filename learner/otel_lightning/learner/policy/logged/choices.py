@@ -11,7 +11,7 @@ from otel_lightning.collector.store import Store
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy.assumptions.at_random import MOST_TEXTS, check_ease, check_random
+from otel_lightning.learner.policy.assumptions.at_random import MAX_INPUTS, check_ease, check_random
 from otel_lightning.learner.policy.assumptions.missing import DROP, Missing, check_missing
 from otel_lightning.learner.policy.assumptions.units import (
     NO_UNITS,
@@ -173,7 +173,7 @@ def read_choices(
     if window.missing is None and still_open.height:
         joined = pl.concat([joined, still_open])
     if window.propensities == "frequencies":
-        check_random(joined, read_inputs(store, MOST_TEXTS))
+        check_random(joined, read_inputs(store, MAX_INPUTS))
     # Versions of contextual policies have no fixed propensity. They are filled in afterwards, from
     # the features of each rollout.
     known = with_propensities(joined, window.propensities, versions, together=together)

@@ -10,7 +10,7 @@ from typing import Any
 
 from otel_lightning.learner.errors import DataError
 
-MOST_FEATURES = 6
+MAX_FEATURES = 6
 """Largest number of features: each combination needs a rule, so 6 features need 64 rules."""
 Cell = Mapping[str, bool]
 Shares = dict[str, float]
@@ -20,12 +20,12 @@ def cells(names: Sequence[str]) -> list[dict[str, bool]]:
     """List every combination of the values of features.
 
     Raises:
-        DataError: If there are more than `MOST_FEATURES` features.
+        DataError: If there are more than `MAX_FEATURES` features.
     """
-    if len(names) > MOST_FEATURES:
+    if len(names) > MAX_FEATURES:
         raise DataError(
             f"{len(names)} features need {2 ** len(names):,} targeting rules; flagd files are "
-            f"written for at most {MOST_FEATURES} features. Leave some out."
+            f"written for at most {MAX_FEATURES} features. Leave some out."
         )
     return [
         dict(zip(names, values, strict=True))

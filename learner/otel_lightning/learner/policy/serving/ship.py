@@ -348,7 +348,7 @@ def _weights(
 def _for_flagd(policy: dict[str, Any]) -> bool:
     """Return whether flagd's rules can express a policy with features."""
     learned = policy["learned"]
-    few = len(learned["contextual"]["features"]) <= flag_rules.MOST_FEATURES
+    few = len(learned["contextual"]["features"]) <= flag_rules.MAX_FEATURES
     return bool(learned["servable"]) and few
 
 

@@ -16,7 +16,7 @@ from otel_lightning.learner.policy.softmax.features import Features
 
 MODELLED = ("direct_method", "switch_dr", "dr_os")
 """Methods whose value depends on the model of the reward; `doubly_robust` corrects its error."""
-LEAST_FREE = 0.5
+MIN_RESIDUAL_SHARE = 0.5
 """Smallest share of a rollout's residual that its own leverage leaves, 1 - h: an arm with one
 rollout has no residual to tell by."""
 Floats = NDArray[np.float64]
@@ -155,12 +155,12 @@ def _residual_weights(learned: Data, parts: Floats) -> Floats:
         tried = np.maximum(learned.choices.tried, 1)
         # Without features X'X is the number of rollouts of the arm, and each one's leverage is 1 /
         # n.
-        of_arm = parts[:, 0] / tried / np.maximum(1 - 1 / tried, LEAST_FREE)
+        of_arm = parts[:, 0] / tried / np.maximum(1 - 1 / tried, MIN_RESIDUAL_SHARE)
         return np.asarray(counts * of_arm[taken], dtype=np.float64)
     weights = np.zeros(len(taken))
     for arm, part in enumerate(parts):
         rows = learned.inputs[taken == arm]
         solved = rows @ np.linalg.inv(contextual.gram(rows))  # [M of the arm, D + 1]
-        free = np.maximum(1 - (solved * rows).sum(axis=1), LEAST_FREE)
+        free = np.maximum(1 - (solved * rows).sum(axis=1), MIN_RESIDUAL_SHARE)
         weights[taken == arm] = counts[taken == arm] * (solved @ part) / free
     return weights

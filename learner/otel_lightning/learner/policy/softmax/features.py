@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 LEAK = 0.95
 """Threshold of the correlation with the reward, or of the correlation ratio: a feature above it
 contains the outcome, or decides it alone, so that no arm matters."""
-LEAST_OF_VALUE = 5
+MIN_ROLLOUTS_PER_VALUE = 5
 """Smallest mean number of rollouts of each value of a feature for its correlation ratio."""
 
 
@@ -159,7 +159,7 @@ def _correlation_ratio(column: Floats, reward: Floats) -> float:
     _, number, counts = np.unique(column, return_inverse=True, return_counts=True)
     # With few rollouts per value the group means follow the noise, and every feature would seem to
     # leak.
-    if len(column) < LEAST_OF_VALUE * len(counts):
+    if len(column) < MIN_ROLLOUTS_PER_VALUE * len(counts):
         return 0.0
     means = np.bincount(number, reward) / counts
     return float((means[number].var() / reward.var()) ** 0.5)

@@ -8,7 +8,7 @@ from otel_lightning.learner.evaluate.off_policy.clipped_ips import CLIP
 from otel_lightning.learner.policy.softmax.cells import Cells
 from otel_lightning.learner.policy.softmax.choice_arrays import Floats
 
-LARGEST_WEIGHT = 5.0
+MAX_WEIGHT = 5.0
 """Largest importance weight of `reinforce`, as in azure-agents-learning-sdk."""
 Gradient = Callable[[Floats], Floats]
 """Function from the arms' probabilities for each input to the derivatives of the policy's value by
@@ -56,7 +56,7 @@ def _reinforce(cells: Cells, model: Floats) -> Gradient:
 
     def slope(pi: Floats) -> Floats:
         now = np.maximum(pi.ravel()[cells.place], 1e-12)
-        weights = np.minimum(now / cells.propensities, LARGEST_WEIGHT)
+        weights = np.minimum(now / cells.propensities, MAX_WEIGHT)
         # grad log pi = 1 / pi by each probability; the weight is a constant here, as in
         # azure-agents-learning-sdk.
         return cells.table(weights * cells.advantages / now)

@@ -14,7 +14,7 @@ from otel_lightning.learner.score.judges.conversation import Turn
 from otel_lightning.learner.score.judges.presentation import LINE_BREAKS, clip
 from otel_lightning.learner.score.judges.record import Selection, read_records
 
-LONGEST = {"input": 500, "answer": 400, "tool_errors": 200, "explanations": 400}
+MAX_CHARACTERS = {"input": 500, "answer": 400, "tool_errors": 200, "explanations": 400}
 """Largest number of characters of each part of a record; longer ones lose their middle."""
 # Only the turns are used here, so the text that a judge would read is kept short.
 AS_TEXT = Selection(max_characters=1)
@@ -76,7 +76,7 @@ def _record(
         "tool_errors": "\n".join(errors),
         "explanations": "\n".join(explanations),
     }
-    shown = {name: clip(text, LONGEST[name]) for name, text in shown.items() if text}
+    shown = {name: clip(text, MAX_CHARACTERS[name]) for name, text in shown.items() if text}
     head = {"outcome": "failed" if row["failed"] else "succeeded", "reward": row["outcome"]}
     line = json.dumps({**head, "variant": row["arm"], **shown}, ensure_ascii=False)
     texts = tuple(shown[name] for name in ("input", "answer") if name in shown)

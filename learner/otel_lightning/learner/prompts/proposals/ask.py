@@ -14,7 +14,7 @@ from otel_lightning.learner.score.judges.answers import THINKING, Answer
 from otel_lightning.learner.score.judges.endpoint import Chat, Endpoint, Payload, counted, said
 
 STOP = "stop"
-LONGEST_ANSWER = 1_000_000
+MAX_ANSWER_CHARACTERS = 1_000_000
 """Characters of an answer that are read; a longer one is refused unread, since nobody serves it."""
 QUOTED = 120
 """Number of characters of an answer that an error text quotes."""
@@ -157,7 +157,7 @@ def read_proposal(answer: Answer) -> Proposal:
     if kept["finish_reason"] != STOP:
         ended = kept["finish_reason"] or "nothing said"
         return Proposal(None, "", f"the answer did not end by itself (finish reason: {ended})")
-    if len(content) > LONGEST_ANSWER:
+    if len(content) > MAX_ANSWER_CHARACTERS:
         return Proposal(None, "", f"the answer has {len(content):,} characters")
     body = content.rpartition(THINKING)[2].strip()
     if found := _object_with_prompt(body):

@@ -27,7 +27,7 @@ from otel_lightning.learner.rollout_runner.launcher.processes import INTERRUPTED
 from otel_lightning.learner.rollout_runner.plan import Arms
 
 SERVER_ERRORS = 500
-LONGEST_ANSWER = 64 * 2**20
+MAX_ANSWER_BYTES = 64 * 2**20
 
 
 class TooLateError(Exception):
@@ -188,6 +188,6 @@ def _whole(answer: http.client.HTTPResponse, deadline: float) -> bytes:
         # this one.
         if time.monotonic() > deadline:
             raise TooLateError
-        if size > LONGEST_ANSWER:
+        if size > MAX_ANSWER_BYTES:
             raise FailedError("it answered more than 64 MiB")
     return b"".join(parts)

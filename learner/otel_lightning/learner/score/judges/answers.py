@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from otel_lightning.learner.score.judges.rubric import Rubric
 
-LONGEST = 20_000
+MAX_CHARACTERS = 20_000
 """Number of characters after the thinking that are searched for a verdict."""
 QUOTED = 200
 """Number of characters of an answer that an error text quotes."""
@@ -121,9 +121,9 @@ def _verdicts(text: str) -> list[dict[str, Any]]:
     body = text.rpartition(THINKING)[2].lstrip()
     if fence := FENCE.match(body):
         body = body[fence.end() :]
-    scored = _scored(body[:LONGEST])
+    scored = _scored(body[:MAX_CHARACTERS])
     if body.startswith("{"):
-        first, _ = _decoded(body[:LONGEST], 0)
+        first, _ = _decoded(body[:MAX_CHARACTERS], 0)
         # It begins like a verdict: if it cannot be read, no object inside of it may stand for it.
         return [first] if first is not None and "score" in first else []
     return [value for value in scored if "reason" in value] or scored

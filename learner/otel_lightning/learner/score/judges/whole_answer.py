@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import httpx2
 
-LONGEST_BYTES = 64 * 2**20
+MAX_ANSWER_BYTES = 64 * 2**20
 """Bytes of the longest answer that is read."""
 
 
@@ -33,9 +33,9 @@ class Limited(httpx2.SyncByteStream):
                     f"the whole answer had not come after {self._seconds:g} s",
                     request=self._response.request,
                 )
-            if size > LONGEST_BYTES:
+            if size > MAX_ANSWER_BYTES:
                 raise httpx2.DecodingError(
-                    f"the answer has more than {LONGEST_BYTES // 2**20} MiB",
+                    f"the answer has more than {MAX_ANSWER_BYTES // 2**20} MiB",
                     request=self._response.request,
                 )
 

@@ -21,7 +21,7 @@ from otel_lightning.learner.score.rules.results import aligned, as_scores
 from otel_lightning.learner.score.rules.spec import Rule
 
 IDS = {"rollouts": ["rollout_id"], "calls": ["rollout_id", "span_id"]}
-MOST_FAILURES = 100
+MAX_FAILURES = 100
 """A function that raises on this many rollouts is refused."""
 
 
@@ -139,7 +139,7 @@ def _without_failures(function: Function, frame: pl.DataFrame, failed: Exception
     failures = _failures(function, frame)
     left = frame.filter(~pl.col("rollout_id").is_in(list(failures))).lazy()
     # It fails on too many rollouts, or on all: the function is wrong and not the data.
-    if len(failures) in {MOST_FAILURES, frame["rollout_id"].n_unique()}:
+    if len(failures) in {MAX_FAILURES, frame["rollout_id"].n_unique()}:
         raise _beyond_repair(function, failed, len(failures))
     try:
         result = function(left)
@@ -158,7 +158,7 @@ def _failures(function: Function, frame: pl.DataFrame) -> dict[str, Exception]:
         return None
 
     rollouts = frame["rollout_id"].unique(maintain_order=True).to_list()
-    return dict(islice(find_failures(rollouts, attempt), MOST_FAILURES))
+    return dict(islice(find_failures(rollouts, attempt), MAX_FAILURES))
 
 
 def find_failures(

@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 PERMUTATIONS = 400
 BY_RUNNING = "judge by running the agent with both models: lightning-learn evaluate --model"
-LEAST_SHARE = 0.05
+MIN_EFFECTIVE_SHARE = 0.05
 """Smallest effective sample size as a share of the held-out rollouts."""
 
 
@@ -110,12 +110,13 @@ def judge_weights(  # noqa: PLR0913 - what to judge, by what, and what it takes
 def _thin(verdict: Verdict) -> list[Refusal]:
     """Refuse if a small share of the rollouts carries the estimate."""
     share = verdict.effective_sample_size / max(verdict.rollouts, 1)
-    if verdict.rollouts == 0 or share >= LEAST_SHARE:
+    if verdict.rollouts == 0 or share >= MIN_EFFECTIVE_SHARE:
         return []
     text = (
         f"the overlap is thin: the {verdict.rollouts} rollouts tell as much about the new weights "
         f"as {verdict.effective_sample_size:.1f} of their own would ({share:.1%}; "
-        f"{LEAST_SHARE:.0%} needed: train fewer steps, or run the agent again with the new model)"
+        f"{MIN_EFFECTIVE_SHARE:.0%} needed: train fewer steps, or run the agent again with the "
+        "new model)"
     )
     return [Refusal(Cause.OVERLAP, text)]
 

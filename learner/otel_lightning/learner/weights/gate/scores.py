@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from otel_lightning.learner.evaluate.gate import MINIMUM_TASKS, Verdict
+from otel_lightning.learner.evaluate.gate import MIN_TASKS, Verdict
 from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 from otel_lightning.learner.weights.examples import Example
 from otel_lightning.learner.weights.job import Job
@@ -33,9 +33,9 @@ def judge_scores(job: Job, held_out: list[Example]) -> Verdict:
     value = float(right.mean()) if len(right) else float("nan")
     lower, upper = _bounds(right, of_task, len(tasks), job.training.seed)
     reasons = []
-    if len(tasks) < MINIMUM_TASKS:
+    if len(tasks) < MIN_TASKS:
         text = (
-            f"{len(tasks)} held-out tasks have pairs, too few to judge by ({MINIMUM_TASKS} needed: "
+            f"{len(tasks)} held-out tasks have pairs, too few to judge by ({MIN_TASKS} needed: "
             "run more tasks several times)"
         )
         reasons.append(Refusal(Cause.FEW_TASKS, text))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-LARGEST, SMALLEST = 3e-3, 1e-6
+MAX_RATE, MIN_RATE = 3e-3, 1e-6
 PROBED = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Multiples of the default that `--find-lr` tries."""
 
@@ -26,7 +26,7 @@ def default_learning_rate(hidden_size: int, *, lora: bool) -> float:
         9.4e-05
     """
     rate: float = 5e-5 * (10 if lora else 1) * (2000 / hidden_size) ** 0.781
-    return min(max(rate, SMALLEST), LARGEST)
+    return min(max(rate, MIN_RATE), MAX_RATE)
 
 
 def find_learning_rate(middle: float, validation_loss: Callable[[float], float]) -> float:
