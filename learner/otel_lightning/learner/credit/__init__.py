@@ -11,9 +11,9 @@ from difflib import get_close_matches
 
 import numpy as np
 
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.credit.methods import METHODS
 from otel_lightning.learner.credit.steps import (
-    Floats,
     Method,
     Options,
     Steps,

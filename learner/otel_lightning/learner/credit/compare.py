@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from otel_lightning.learner.credit.steps import Floats, Integers, Options, sums
+from otel_lightning.learner.arrays import Floats, Integers
+from otel_lightning.learner.credit.steps import Options, sums
 
 EPSILON = 1e-6
 """Added to a standard deviation before division, as in the code of verl and GiGPO."""

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from otel_lightning.learner.credit.steps import Floats, Integers, first_of
+from otel_lightning.learner.arrays import Floats, Integers
+from otel_lightning.learner.credit.steps import first_of
 
 
 def discounted(values: Floats, rollouts: Integers, gamma: float) -> Floats:

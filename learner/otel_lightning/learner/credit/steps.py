@@ -5,13 +5,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Booleans, Floats, Integers
 from otel_lightning.learner.errors import DataError
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Booleans = NDArray[np.bool_]
 
 Baseline = Literal["leave_one_out", "mean"]
 Scale = Literal["none", "std"]

@@ -4,16 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from otel_lightning.learner.arrays import Floats, Integers
 from otel_lightning.learner.credit.discount import discounted
-from otel_lightning.learner.credit.steps import (
-    Floats,
-    Integers,
-    Steps,
-    first_of,
-    lengths,
-    sums,
-    tasks_of_rollouts,
-)
+from otel_lightning.learner.credit.steps import Steps, first_of, lengths, sums, tasks_of_rollouts
 
 PENALTY = 1.0
 """Ridge penalty on the slope of the fitted value: a few calls hardly tilt the line, dozens do."""

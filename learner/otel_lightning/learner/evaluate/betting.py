@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from otel_lightning.learner.arrays import Floats
 
 FRACTIONS: Floats = 0.95 * np.exp2(-np.arange(13.0))
 """Bet sizes as fractions of the wealth. One gambler plays each size; their wealth is added up."""

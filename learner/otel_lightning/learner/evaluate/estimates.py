@@ -4,18 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Floats, Integers
 from otel_lightning.learner.evaluate import intervals, off_policy
 from otel_lightning.learner.evaluate.betting import Scores, log_wealth
+from otel_lightning.learner.evaluate.confidence import ALPHA
 from otel_lightning.learner.evaluate.gains import per_task, per_task_counts
-from otel_lightning.learner.evaluate.intervals import ALPHA, Interval
+from otel_lightning.learner.evaluate.intervals import Interval
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.evaluate.off_policy.clipped_ips import CLIP
 from otel_lightning.learner.evaluate.off_policy.dr_os import SHRINKAGE
 from otel_lightning.learner.evaluate.off_policy.switch_dr import THRESHOLD
-
-Floats = NDArray[np.float64]
 
 BIASED = frozenset({"clipped_ips", "direct_method", "switch_dr", "dr_os"})
 """Biased estimators: their intervals hold the estimator's own expectation, not the true value."""
@@ -45,7 +44,7 @@ class Estimated:
 
 
 def estimated(
-    method: str, logged: Logged, tasks: NDArray[np.int64], reward_range: Interval, seed: int = 0
+    method: str, logged: Logged, tasks: Integers, reward_range: Interval, seed: int = 0
 ) -> Estimated:
     """Estimate a value by one method, with every interval that is reliable.
 
@@ -113,7 +112,7 @@ def outside_range(values: Mapping[str, float], reward_range: Interval) -> list[s
     return [n for n, value in values.items() if value < low - rounding or value > high + rounding]
 
 
-def _by_model(method: str, logged: Logged, tasks: NDArray[np.int64]) -> Floats:
+def _by_model(method: str, logged: Logged, tasks: Integers) -> Floats:
     """Compute how much each task moved the value by its part in the model's fit, shape [T].
 
     One model makes all predictions, so the spread of the scores alone is not the standard error.
@@ -168,9 +167,7 @@ def snips_limits(logged: Logged, reward_range: Interval, value: float) -> Interv
     return most * min(0.0, reward_range[0] - value), most * max(0.0, reward_range[1] - value)
 
 
-def _steady(
-    method: str, logged: Logged, values: Floats, tasks: NDArray[np.int64], limits: Interval
-) -> bool:
+def _steady(method: str, logged: Logged, values: Floats, tasks: Integers, limits: Interval) -> bool:
     """Return whether no possible value is so extreme that a few of them would decide the mean.
 
     The sum of squares is the expected one: weights by the propensities, and the variance of the
@@ -215,7 +212,7 @@ def _betting_rejects(means: Floats, limits: Interval) -> bool:
 
 def _by_inversion(
     logged: Logged,
-    tasks: NDArray[np.int64],
+    tasks: Integers,
     reward_range: Interval,
     value: float,
     rejects: Rejects,

@@ -1,12 +1,12 @@
 """Refuse a gain that is over: it was earned by the older rollouts, and the newer ones lost it."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Floats, Integers
+from otel_lightning.learner.evaluate.confidence import NORMAL_95
 from otel_lightning.learner.evaluate.gains import Compared, robust_gains, task_numbers
 from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 
-NORMAL_95 = 1.645
 NEWEST = {0.5: NORMAL_95, 0.25: NORMAL_95, 0.125: 0.0, 0.0625: 0.0}
 """Shares of the rollouts that are compared with all older ones, and by how many standard errors
 their gain must be positive to be confirmed. Small shares confirm little, so only a loss counts."""
@@ -17,8 +17,6 @@ MIN_ROLLOUTS = 30
 """Smallest number of rollouts in each part of a comparison."""
 
 SINCE = "leave out with --since what no longer holds"
-
-Floats = NDArray[np.float64]
 
 
 def fallen(compared: Compared, least_gain: float, remedy: str = SINCE) -> list[Refusal]:
@@ -53,7 +51,7 @@ def fallen(compared: Compared, least_gain: float, remedy: str = SINCE) -> list[R
     return []
 
 
-def _mean(scores: Floats, tasks: NDArray[np.int64]) -> tuple[float, float]:
+def _mean(scores: Floats, tasks: Integers) -> tuple[float, float]:
     """Compute a mean and its standard error; rollouts of one task are correlated."""
     mean = float(scores.mean())
     # Cluster-robust standard error: deviations are added up within a task before they are squared.

@@ -8,13 +8,11 @@ the same for both policies, so a task with more weight adds no gain by its weigh
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Floats, Integers
 from otel_lightning.learner.evaluate.betting import Scores
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.evaluate.off_policy.logged import Rows
-
-Floats = NDArray[np.float64]
 
 SPARSE = 20
 """Largest ratio of the range of task numbers to the number of rollouts for counting."""
@@ -28,7 +26,7 @@ class Compared:
 
     new: Logged
     live: Logged
-    tasks: NDArray[np.int64]
+    tasks: Integers
     """Number of each rollout's task."""
     clip: float | None = None
     """Largest importance weight of the new policy; None clips nothing."""
@@ -39,7 +37,7 @@ class Compared:
     def with_behavior(
         cls,
         new: Logged,
-        tasks: NDArray[np.int64],
+        tasks: Integers,
         clip: float | None = None,
         *,
         sampled: bool = False,
@@ -80,7 +78,7 @@ class Compared:
         return bool(self.new.modelled_taken.any())
 
 
-def per_task(values: Floats, tasks: NDArray[np.int64]) -> Floats:
+def per_task(values: Floats, tasks: Integers) -> Floats:
     """Average values of shape [N] within each task, shape [T]."""
     if not len(tasks):
         return np.zeros(0)
@@ -92,13 +90,13 @@ def per_task(values: Floats, tasks: NDArray[np.int64]) -> Floats:
     return np.asarray(np.bincount(number, values)[there] / counts[there], dtype=np.float64)
 
 
-def per_task_counts(tasks: NDArray[np.int64]) -> Floats:
+def per_task_counts(tasks: Integers) -> Floats:
     """Count the rollouts of each task, shape [T]."""
     counts = np.bincount(task_numbers(tasks))
     return counts[counts > 0].astype(np.float64)
 
 
-def task_numbers(tasks: NDArray[np.int64]) -> NDArray[np.int64]:
+def task_numbers(tasks: Integers) -> Integers:
     """Number the tasks from 0; some numbers may be unused.
 
     Numbers of tasks are nearly dense, so counting them is ten times faster than sorting them.
@@ -220,7 +218,7 @@ def _least_centred(logged: Compared, reward_range: tuple[float, float]) -> float
     return float((worst + _modelled_gain(logged)).min(initial=-(high - low) / 100))
 
 
-def mean_of_others(rewards: Floats, tasks: NDArray[np.int64], alone: float) -> Floats:
+def mean_of_others(rewards: Floats, tasks: Integers, alone: float) -> Floats:
     """Average the rewards of the other rollouts of each rollout's task, shape [N]."""
     _, number, counts = np.unique(tasks, return_inverse=True, return_counts=True)
     total, count = np.bincount(number, rewards)[number], counts[number]

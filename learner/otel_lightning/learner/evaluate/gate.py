@@ -6,15 +6,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.evaluate.betting import (
     FRACTIONS,
     PORTFOLIO,
     Scores,
     lower_bound,
 )
+from otel_lightning.learner.evaluate.confidence import ALPHA, NORMAL_99
 from otel_lightning.learner.evaluate.gains import (
     Compared,
     centred,
@@ -28,17 +29,12 @@ from otel_lightning.learner.evaluate.refusals import Cause, Refusal, recorded_re
 # from deciding alone.
 MIN_TASKS = 10
 MIN_EFFECTIVE_SAMPLE = 10.0
-ALPHA = 0.05
-"""Error probability of each one-sided bound: the true gain is beyond it at most this often."""
 MIN_MEAN_WEIGHT = 0.95
 """Smallest mean importance weight. The expected mean is 1; if it is lower, the new policy chooses
 actions that were never logged."""
 MIN_SHARE_AFTER_CLIPPING = 0.9
 """Smallest share of the importance weights that must be left after clipping."""
-NORMAL_99 = 2.326
-"""99 % quantile of the standard normal distribution."""
 
-Floats = NDArray[np.float64]
 Range = tuple[float, float]
 
 
@@ -51,7 +47,8 @@ class Requirements:
     least_gain: float = 0.0
     """The lower bound of the gain must exceed this."""
     alpha: float = ALPHA
-    """Error probability of each one-sided bound; smaller if there are several gates."""
+    """Error probability of each one-sided bound: the true gain is beyond it at most this often.
+    Smaller if there are several gates."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,23 +5,22 @@ two-sided 95 % interval. The normal approximation is `Estimate.interval`.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Floats, Integers
 from otel_lightning.learner.evaluate.betting import Scores, lower_bound
+from otel_lightning.learner.evaluate.confidence import ALPHA
 from otel_lightning.learner.evaluate.gains import per_task
 from otel_lightning.learner.evaluate.off_policy import Estimate
 
-Floats = NDArray[np.float64]
 Interval = tuple[float, float]
 
-ALPHA = 0.05
 RESAMPLES = 1000
 BLOCKS = 2000
 """Largest number of units that the bootstrap resamples. More tasks are put into this many random
 blocks, which are resampled instead, so that the bootstrap stays fast."""
 
 
-def by_task(estimate: Estimate, tasks: NDArray[np.int64]) -> Estimate:
+def by_task(estimate: Estimate, tasks: Integers) -> Estimate:
     """Average an estimate's parts within each task, so that each task counts once: shape [T]."""
     return Estimate(per_task(estimate.numerators, tasks), per_task(estimate.denominators, tasks))
 

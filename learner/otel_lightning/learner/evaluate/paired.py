@@ -15,19 +15,18 @@ from dataclasses import dataclass, field, replace
 from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otel_lightning.collector.terminal.quantities import decimal, number_of
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.evaluate.betting import Scores
+from otel_lightning.learner.evaluate.confidence import ALPHA
 from otel_lightning.learner.evaluate.reward_range import Range, Rewards
 from otel_lightning.learner.evaluate.reward_range import reward_range as range_of
 from otel_lightning.learner.evaluate.star_bets import lower_bound, rejected
 
-Floats = NDArray[np.float64]
 Pair = tuple[str, int]
 """A task and a sample."""
 
-ALPHA = 0.05
 RESAMPLES = 4000
 FLIPS = 20_000
 PARTS = 20

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.errors import DataError
 
 Range = tuple[float, float]
@@ -49,7 +49,7 @@ class Rewards:
         return f"Rewards are in [{low:g}, {high:g}] ({origin})."
 
 
-def reward_range(rewards: NDArray[np.float64], given: Range | None) -> Rewards:
+def reward_range(rewards: Floats, given: Range | None) -> Rewards:
     """Find the range of rewards for the bounds of the gain.
 
     A bound cannot know a loss that was never logged. However many rewards an arm has, a loss that

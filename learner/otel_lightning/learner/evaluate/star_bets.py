@@ -7,11 +7,9 @@ not. Here the number of values is known before, so each bet is as large as it ta
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Booleans, Floats
 from otel_lightning.learner.evaluate.betting import Scores
-
-Floats = NDArray[np.float64]
 
 MAX_BET = 0.999
 """Largest share of the wealth that is bet, so that the smallest possible value leaves some."""
@@ -54,7 +52,7 @@ def log_wealth(scores: Scores, means: Floats, alpha: float) -> Floats:
     return wealth
 
 
-def rejected(scores: Scores, means: Floats, alpha: float) -> NDArray[np.bool_]:
+def rejected(scores: Scores, means: Floats, alpha: float) -> Booleans:
     """Test for each of several means whether the true one is above it.
 
     By Markov's inequality the wealth is 1 / alpha or more with probability alpha at most if the

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from otel_lightning.learner.arrays import Floats
+from otel_lightning.learner.evaluate.confidence import NORMAL_97_5
 from otel_lightning.learner.evaluate.gains import per_task
-from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Floats
+from otel_lightning.learner.policy.softmax.choice_arrays import Choices
 
-NORMAL_97_5 = 1.96
 MIN_TASKS = 10
 """Smallest number of tasks for the normal approximation of their mean."""
 

@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 
 from otel_lightning.collector.store import Store
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.serving import flag_file
 from otel_lightning.learner.policy.serving.served import arms_of, features_of, shares_in_context
 from otel_lightning.learner.policy.serving.versions import policies_of, versions_in_context
 from otel_lightning.learner.policy.softmax import contextual
-from otel_lightning.learner.policy.softmax.choice_arrays import Floats
 from otel_lightning.learner.policy.softmax.features import Features, read_features
 
 NOTHING_NAMED = "Name what to evaluate: --flags FILE, --version VERSION or --arm VARIANT."

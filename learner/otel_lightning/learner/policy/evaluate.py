@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Sql, Store, StoreError, StoreLike, opened
+from otel_lightning.learner.arrays import Floats, Integers
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate import off_policy
 from otel_lightning.learner.evaluate.estimates import Estimated, estimated, outside_range
@@ -32,7 +32,6 @@ from otel_lightning.learner.policy.softmax.cross_fit import cross_fitted
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in
 from otel_lightning.learner.score import rules
 
-Floats = NDArray[np.float64]
 SEGMENT_METHOD = "doubly_robust"
 TENTHS = 10
 
@@ -235,7 +234,7 @@ def _segment_of_each(rows: pl.DataFrame, segments: pl.DataFrame) -> pl.Series:
 
 
 def _by_segment(
-    names: pl.Series, logged: Logged, tasks: NDArray[np.int64], limits: Range, seed: int
+    names: pl.Series, logged: Logged, tasks: Integers, limits: Range, seed: int
 ) -> dict[str, Estimated]:
     found = {}
     for name in names.unique().sort():

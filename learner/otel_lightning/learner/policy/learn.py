@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.learner.arrays import Booleans
 from otel_lightning.learner.errors import DataError, RefusedError
-from otel_lightning.learner.evaluate.gate import ALPHA, Verdict, as_recorded
+from otel_lightning.learner.evaluate.confidence import ALPHA
+from otel_lightning.learner.evaluate.gate import Verdict, as_recorded
 from otel_lightning.learner.evaluate.reward_range import Range, Rewards
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy.arms import Arm, describe
@@ -272,7 +273,7 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
 
 def _by_kind(  # noqa: PLR0913 - the data, the features and the live policy
     choices: Choices,
-    in_train: NDArray[np.bool_],
+    in_train: Booleans,
     request: Request,
     *,
     spec: dict[str, str],

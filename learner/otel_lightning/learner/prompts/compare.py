@@ -8,7 +8,8 @@ from typing import Any
 from otel_lightning.collector.store import Store, StoreLike, opened, quote_literal
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.evaluate.paired import ALPHA, PairedComparison, compare
+from otel_lightning.learner.evaluate.confidence import ALPHA
+from otel_lightning.learner.evaluate.paired import PairedComparison, compare
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy.serving import flag_file
 from otel_lightning.learner.policy.serving.settled import settle

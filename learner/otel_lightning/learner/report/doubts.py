@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from otel_lightning.learner.arrays import Floats, Integers
 
 RESAMPLES = 1_000
 MIN_PAIRS = 10
@@ -56,7 +57,7 @@ def _correlation(measure: str, rows: Sequence[tuple[float, float, int]]) -> Corr
     return Correlation(measure, value, low, high, len(rows), points)
 
 
-def rank_correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float | None:
+def rank_correlation(first: Floats, second: Floats) -> float | None:
     """Compute Spearman's rank correlation; None if one of the two is constant.
 
     Source:
@@ -73,18 +74,16 @@ def rank_correlation(first: NDArray[np.float64], second: NDArray[np.float64]) ->
     return round(float(np.corrcoef(ranks[0], ranks[1])[0, 1]), 12)
 
 
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _ranks(values: Floats) -> Floats:
     """Return the rank of each value; equal values have the mean of their ranks."""
     _, number, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     # A run of c equal values ends at rank e and has the mean rank e - (c - 1) / 2.
-    ranks: NDArray[np.float64] = (ends - (counts - 1) / 2)[number]
+    ranks: Floats = (ends - (counts - 1) / 2)[number]
     return ranks
 
 
-def _interval(
-    across: NDArray[np.float64], outcomes: NDArray[np.float64], tasks: NDArray[np.int64]
-) -> tuple[float, float]:
+def _interval(across: Floats, outcomes: Floats, tasks: Integers) -> tuple[float, float]:
     """Resample whole tasks, because rollouts of one task are alike. The seed is fixed.
 
     Ranks are those among all rollouts, so that a resample is a weighted sum over tasks.
@@ -102,6 +101,6 @@ def _interval(
     return float(low), float(high)
 
 
-def _drawn(random: np.random.Generator, tasks: int) -> NDArray[np.float64]:
+def _drawn(random: np.random.Generator, tasks: int) -> Floats:
     """Return how often each task is in one resample, shape [T]."""
     return np.bincount(random.integers(0, tasks, tasks), minlength=tasks).astype(np.float64)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Store
+from otel_lightning.learner.arrays import Floats, Integers
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy.arms import Arm, describe
@@ -33,7 +33,6 @@ from otel_lightning.learner.transitions.stage import bounded
 
 MAX_TASKS = 10
 """Number of tasks that a report lists as worse under the new policy, at most."""
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +187,7 @@ def _with_ids(store: Store, tasks: list[WorseTask]) -> tuple[WorseTask, ...]:
     return tuple(replace(one, task=ids.get(one.example, one.task)) for one in tasks)
 
 
-def _estimate(choices: Choices, inside: NDArray[np.int64], shares: Floats) -> float | None:
+def _estimate(choices: Choices, inside: Integers, shares: Floats) -> float | None:
     weights = shares[choices.taken[inside]] / choices.propensities[inside]
     total = float(weights.sum())
     return float((weights * choices.rewards[inside]).sum() / total) if total > 0 else None

@@ -26,7 +26,8 @@ from otel_lightning.collector.show.text import TextStyle, as_text
 from otel_lightning.collector.store import Sql, Store, StoreLike, opened
 from otel_lightning.collector.terminal.quantities import decimal
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.evaluate.gate import ALPHA, recorded_verdict
+from otel_lightning.learner.evaluate.confidence import ALPHA
+from otel_lightning.learner.evaluate.gate import recorded_verdict
 from otel_lightning.learner.evaluate.to_pass import what_would_pass
 from otel_lightning.learner.report import plots
 from otel_lightning.learner.report.doubts import Correlation, correlations

@@ -10,7 +10,8 @@ import polars as pl
 from otel_lightning.collector.store import open_store
 from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.evaluate.paired import ALPHA, Pair, PairedComparison, compare
+from otel_lightning.learner.evaluate.confidence import ALPHA
+from otel_lightning.learner.evaluate.paired import Pair, PairedComparison, compare
 from otel_lightning.learner.evaluate.reward_range import check_failed_reward
 from otel_lightning.learner.model_folder import fingerprint
 from otel_lightning.learner.named_sql import arrow, read

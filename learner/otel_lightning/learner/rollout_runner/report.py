@@ -94,7 +94,8 @@ class Report:
         named = [arm for arm in dict.fromkeys(self.arm_names) if arm is not None]
         if not named:
             return []
-        from otel_lightning.learner.evaluate.paired import ALPHA, compare
+        from otel_lightning.learner.evaluate.confidence import ALPHA
+        from otel_lightning.learner.evaluate.paired import compare
 
         base, others = named[0], named[1:]
         return [

@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.credit.compare import compare
 from otel_lightning.learner.credit.discount import discounted
-from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps
+from otel_lightning.learner.credit.steps import Method, Options, Steps
 
 
 def anchor_state(steps: Steps, options: Options) -> Floats:

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.credit.discount import discounted
-from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps, first_of, ungrouped
+from otel_lightning.learner.credit.steps import Method, Options, Steps, first_of, ungrouped
 from otel_lightning.learner.credit.value import Values, fitted, leave_one_out
 
 

@@ -1,14 +1,8 @@
 """Compare the outcome with the other rollouts of the same task."""
 
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.credit.compare import compare
-from otel_lightning.learner.credit.steps import (
-    Floats,
-    Method,
-    Options,
-    Steps,
-    sums,
-    tasks_of_rollouts,
-)
+from otel_lightning.learner.credit.steps import Method, Options, Steps, sums, tasks_of_rollouts
 
 
 def group(steps: Steps, options: Options) -> Floats:

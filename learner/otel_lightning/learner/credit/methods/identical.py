@@ -1,6 +1,7 @@
 """The same return for every call of a rollout."""
 
-from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps, sums
+from otel_lightning.learner.arrays import Floats
+from otel_lightning.learner.credit.steps import Method, Options, Steps, sums
 
 
 def identical(steps: Steps, options: Options) -> Floats:  # noqa: ARG001 - one signature for all

@@ -1,7 +1,8 @@
 """The own reward of each call, plus the discounted outcome of the rollout."""
 
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.credit.discount import discounted
-from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps
+from otel_lightning.learner.credit.steps import Method, Options, Steps
 
 
 def intermediate(steps: Steps, options: Options) -> Floats:

@@ -1,7 +1,8 @@
 """The discounted return from each call."""
 
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.credit.discount import discounted
-from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps
+from otel_lightning.learner.credit.steps import Method, Options, Steps
 
 
 def return_to_go(steps: Steps, options: Options) -> Floats:

@@ -1,7 +1,8 @@
 """Rewards from the success of the tools that a call requested."""
 
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.credit.discount import discounted
-from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps
+from otel_lightning.learner.credit.steps import Method, Options, Steps
 
 
 def tool_outcome(steps: Steps, options: Options) -> Floats:

@@ -5,13 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-NORMAL_97_5 = 1.959963984540054
-"""97.5 % quantile of the standard normal distribution."""
+from otel_lightning.learner.arrays import Booleans, Floats, Integers
+from otel_lightning.learner.evaluate.confidence import NORMAL_97_5
 
-Floats = NDArray[np.float64]
-Rows = NDArray[np.int64] | NDArray[np.bool_]
+Rows = Integers | Booleans
 
 
 class Fit(NamedTuple):

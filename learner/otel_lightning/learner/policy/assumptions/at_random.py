@@ -11,8 +11,8 @@ from math import erfc
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Floats, Integers
 from otel_lightning.learner.errors import DataError
 
 CHANCE = 0.01
@@ -54,8 +54,6 @@ OTHERS = {
 }
 """Mean reward of other rollouts, from the means of their arms, by which rollouts these are."""
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 ANYWAY = (
     "If the arms were drawn at random all the same, say so with --propensities random; else send "
     "the propensity with each choice"

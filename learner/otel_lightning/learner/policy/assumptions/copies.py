@@ -13,9 +13,9 @@ from math import lgamma, log
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
+from otel_lightning.learner.arrays import Integers
+
 CHANCE = 0.001
 """Largest allowed probability that independent draws are taken for copies."""
 MAX_TASK_SHARE = 0.1

@@ -9,8 +9,8 @@ from statistics import NormalDist
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Booleans, Floats, Integers
 from otel_lightning.learner.evaluate.gains import task_numbers
 from otel_lightning.learner.evaluate.gate import effective_sample_size
 from otel_lightning.learner.policy.softmax.choice_arrays import numbered
@@ -33,9 +33,6 @@ HANDOVER = "60s"
 """Time after a change of the flag file in which some processes may still serve the old policy."""
 RETURNS = 2
 """How often a version may return without a recorded rollback, by a file restored by hand."""
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 def drift(rows: pl.DataFrame) -> list[str]:
@@ -98,7 +95,7 @@ class Halves:
         return {name: float(getattr(self, name)[cell]) for name in names}
 
 
-def _halves(timed: pl.DataFrame, arms: Integers, newer: NDArray[np.bool_]) -> Halves:
+def _halves(timed: pl.DataFrame, arms: Integers, newer: Booleans) -> Halves:
     """Compute the weighted mean of each arm in each half, with its standard error over tasks.
 
     Rollouts of one task are correlated, so their deviations are added up before they are squared.
@@ -156,7 +153,7 @@ def _moved(
     return [f"Drift: the mean reward of arm '{arm}' moved {change}; --since leaves old ones out."]
 
 
-def _scale_moved(rewards: Floats, is_newer: NDArray[np.bool_], sums: Halves) -> list[str]:
+def _scale_moved(rewards: Floats, is_newer: Booleans, sums: Halves) -> list[str]:
     """Compare the spread of the rewards in both halves, as when a judge changes from 1 to 10.
 
     The spread is the standard deviation around each arm's mean, so that other shares of the arms
@@ -184,7 +181,7 @@ def _scale_moved(rewards: Floats, is_newer: NDArray[np.bool_], sums: Halves) -> 
     ]
 
 
-def _spread_moved(halves: Sequence[NDArray[np.float64]]) -> bool:
+def _spread_moved(halves: Sequence[Floats]) -> bool:
     """Test whether the variance of the residuals differs beyond chance.
 
     Args:

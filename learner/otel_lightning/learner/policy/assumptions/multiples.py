@@ -10,9 +10,9 @@ from math import exp, pi
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from otel_lightning.learner.policy.assumptions.copies import CHANCE, Integers, with_common_tasks
+from otel_lightning.learner.arrays import Floats, Integers
+from otel_lightning.learner.policy.assumptions.copies import CHANCE, with_common_tasks
 from otel_lightning.learner.policy.assumptions.units import Units
 
 MAX_COPIES = 100
@@ -21,8 +21,6 @@ MIN_CONTENTS = 3
 """Smallest number of contents that can tell copies from chance."""
 TERMS = 20
 """Number of terms of a sum whose terms soon become 0."""
-
-Floats = NDArray[np.float64]
 
 
 def with_multiples_as_one(rows: pl.DataFrame, units: Units) -> tuple[pl.DataFrame, Units]:

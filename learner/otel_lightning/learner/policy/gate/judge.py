@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Booleans, Floats
+from otel_lightning.learner.evaluate.confidence import ALPHA
 from otel_lightning.learner.evaluate.fallen import fallen
 from otel_lightning.learner.evaluate.gains import Compared
-from otel_lightning.learner.evaluate.gate import ALPHA, Requirements, Verdict, held_out_verdict
+from otel_lightning.learner.evaluate.gate import Requirements, Verdict, held_out_verdict
 from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 from otel_lightning.learner.evaluate.reward_range import Range, Rewards, reward_range
 from otel_lightning.learner.policy.gate.more_rollouts import more_rollouts
@@ -16,7 +17,6 @@ from otel_lightning.learner.policy.gate.worst_case import at_worst
 from otel_lightning.learner.policy.softmax import contextual
 from otel_lightning.learner.policy.softmax.choice_arrays import (
     Choices,
-    Floats,
     Settings,
     reward_model,
     seen_by,
@@ -77,7 +77,7 @@ def hold_new_arms(choices: Choices, live: Floats, exploration: float) -> Choices
 
 def learn_and_judge(
     choices: Choices,
-    in_train: NDArray[np.bool_],
+    in_train: Booleans,
     shares: Mapping[str, float],
     settings: Settings,
     demands: Demands | None = None,
@@ -116,7 +116,7 @@ def learn_and_judge(
 def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and the settings
     choices: Choices,
     features: Features,
-    in_train: NDArray[np.bool_],
+    in_train: Booleans,
     live: Floats,
     *,
     settings: Settings,
@@ -208,7 +208,7 @@ def _at_worst(choices: Choices, model: Floats, more: Floats, rewards: Rewards) -
 def _verdict(
     compared: Compared,
     choices: Choices,
-    in_train: NDArray[np.bool_],
+    in_train: Booleans,
     rewards: Rewards,
     demands: Demands,
 ) -> Verdict:

@@ -3,17 +3,17 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Booleans, Floats, Integers
 from otel_lightning.learner.evaluate.gains import Compared, robust_gains
 from otel_lightning.learner.evaluate.gate import Verdict
-from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Floats
+from otel_lightning.learner.policy.softmax.choice_arrays import Choices
 
 HALVINGS = 100
 
 
 def more_rollouts(
-    held_out: Compared, choices: Choices, judged_by: NDArray[np.bool_], verdict: Verdict
+    held_out: Compared, choices: Choices, judged_by: Booleans, verdict: Verdict
 ) -> dict[str, int]:
     """Divide the rollouts that the gate needs between the arms, so that the total is smallest.
 
@@ -49,7 +49,7 @@ def more_rollouts(
     return {arm: math.ceil(more[i]) for i, arm in enumerate(choices.arms) if math.ceil(more[i]) > 0}
 
 
-def _variance_of_arms(held_out: Compared, taken: NDArray[np.int64], arms: int) -> Floats:
+def _variance_of_arms(held_out: Compared, taken: Integers, arms: int) -> Floats:
     """Attribute the variance of the gain to the arms that were taken, shape [K]."""
     scores = robust_gains(held_out)
     squares = (scores - scores.mean()) ** 2

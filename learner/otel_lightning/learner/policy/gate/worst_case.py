@@ -3,16 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Booleans
 from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import Requirements, held_out_verdict
 from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 
 
-def at_worst(
-    compared: Compared, held_out: NDArray[np.bool_], requirements: Requirements
-) -> list[Refusal]:
+def at_worst(compared: Compared, held_out: Booleans, requirements: Requirements) -> list[Refusal]:
     """Return a refusal if the gain is not proven whatever the missing rewards are.
 
     Missing rewards that differ between arms are refused before, but equal shares prove nothing:
@@ -37,9 +35,7 @@ def at_worst(
     return [Refusal(Cause.MISSING_REWARDS, text)]
 
 
-def least_bound(
-    compared: Compared, held_out: NDArray[np.bool_], requirements: Requirements
-) -> float:
+def least_bound(compared: Compared, held_out: Booleans, requirements: Requirements) -> float:
     """Bound the gain from below over all values that the missing rewards can have.
 
     A missing reward counts as the least one where the new policy gives the arm more traffic than

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.policy.serving import flag_file, flag_rules
 from otel_lightning.learner.policy.softmax import contextual
-from otel_lightning.learner.policy.softmax.choice_arrays import Floats
 from otel_lightning.learner.policy.softmax.features import Features
 
 Part = Mapping[str, Any]

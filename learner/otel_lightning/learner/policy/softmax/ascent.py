@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Booleans, Floats
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.softmax.cells import Cells
-from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Floats, Settings
+from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Settings
 from otel_lightning.learner.policy.softmax.objectives import Gradient
 
 STEPS_IN_CONTEXT = 400
@@ -24,7 +24,7 @@ class Shares(NamedTuple):
 
     floor: Floats
     """Share that each arm has at least, shape [K]; 0 for a retired arm."""
-    learned: NDArray[np.bool_]
+    learned: Booleans
     """Arms whose share is learned, shape [K]; the others have exactly their floor."""
 
     @property

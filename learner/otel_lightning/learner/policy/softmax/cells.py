@@ -7,9 +7,9 @@ a step of gradient ascent costs microseconds. Without features, all rollouts are
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Floats
+from otel_lightning.learner.arrays import Floats, Integers
+from otel_lightning.learner.policy.softmax.choice_arrays import Choices
 
 BASELINE_DECAY = 0.9
 
@@ -23,7 +23,7 @@ class Cells:
     shares: Floats
     """Share of the rollouts with each input, shape [C]."""
     arms: int
-    place: NDArray[np.int64]
+    place: Integers
     """Position of each group in a table of inputs and arms, input * K + arm, shape [G]."""
     propensities: Floats
     """Shape [G]."""
@@ -73,7 +73,7 @@ def cells_of(choices: Choices, inputs: Floats, *, baseline: bool = False) -> Cel
     )
 
 
-def _distinct(inputs: Floats) -> tuple[Floats, NDArray[np.int64]]:
+def _distinct(inputs: Floats) -> tuple[Floats, Integers]:
     """Return the distinct rows, shape [C, D + 1], and the number of each row's one, shape [N].
 
     Numbering column by column is ten times faster than np.unique over rows.

@@ -5,11 +5,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Booleans, Floats, Integers
 from otel_lightning.learner.evaluate.off_policy import Logged
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +15,17 @@ class Choices:
     """Logged choices among `arms`, one per rollout, in time order; arrays of shape [N]."""
 
     arms: tuple[str, ...]
-    taken: NDArray[np.int64]
+    taken: Integers
     propensities: Floats
     rewards: Floats
-    tasks: NDArray[np.int64]
-    served: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    tasks: Integers
+    served: Booleans = field(default_factory=lambda: np.zeros(0, bool))
     """Which arms may be served, shape [K]; empty means all. The others are retired."""
     held: Floats = field(default_factory=lambda: np.zeros(0))
     """Share of the traffic of each arm that is too new to be learned, shape [K]; NaN for an arm
     that is learned. Empty means that all are learned."""
 
-    def where(self, kept: NDArray[np.bool_]) -> "Choices":
+    def where(self, kept: Booleans) -> "Choices":
         """Select rollouts by a mask of shape [N]."""
         return replace(
             self,
@@ -47,12 +45,12 @@ class Choices:
         return self.per_arm(np.ones_like(self.rewards))
 
     @property
-    def may_serve(self) -> NDArray[np.bool_]:
+    def may_serve(self) -> Booleans:
         """Which arms may be served, shape [K]."""
         return self.served if len(self.served) else np.ones(len(self.arms), bool)
 
     @property
-    def learned(self) -> NDArray[np.bool_]:
+    def learned(self) -> Booleans:
         """Which arms may be served and are not too new to be learned, shape [K]."""
         return self.may_serve & (np.isnan(self.held) if len(self.held) else True)
 
@@ -72,7 +70,7 @@ class Settings:
     learning_rate: float = 1.0
 
 
-def numbered(names: pl.Series, arms: Sequence[str]) -> NDArray[np.int64]:
+def numbered(names: pl.Series, arms: Sequence[str]) -> Integers:
     """Replace the name of each arm by its position in `arms`."""
     return names.cast(pl.Enum(arms)).to_physical().to_numpy().astype(np.int64)
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.policy.softmax.ascent import Shares, ascend, behavior_of, shares_of
 from otel_lightning.learner.policy.softmax.cells import cells_of
-from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Floats, Settings
+from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Settings
 from otel_lightning.learner.policy.softmax.objectives import GRADIENTS
 
 RIDGE = 1.0

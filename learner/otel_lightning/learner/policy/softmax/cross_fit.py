@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Booleans, Floats, Integers
 from otel_lightning.learner.evaluate.estimates import used_weights
 from otel_lightning.learner.evaluate.gains import per_task_counts
 from otel_lightning.learner.evaluate.off_policy import Fit, Logged
@@ -19,8 +19,6 @@ MODELLED = ("direct_method", "switch_dr", "dr_os")
 MIN_RESIDUAL_SHARE = 0.5
 """Smallest share of a rollout's residual that its own leverage leaves, 1 - h: an arm with one
 rollout has no residual to tell by."""
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 class Data(NamedTuple):
@@ -34,7 +32,7 @@ class Data(NamedTuple):
     counts: Floats
     """Number of rollouts of each one's task, shape [N]."""
 
-    def where(self, kept: Mask) -> "Data":
+    def where(self, kept: Booleans) -> "Data":
         """Select rollouts by a mask of shape [N]; `counts` stay those of all rollouts."""
         return Data(
             self.choices.where(kept),
@@ -90,7 +88,7 @@ def _data(choices: Choices, probabilities: Floats, features: Features) -> Data:
     return Data(choices, probabilities, inputs, per_task_counts(choices.tasks)[number])
 
 
-def _halves(tasks: NDArray[np.int64]) -> Iterator[tuple[Mask, Mask]]:
+def _halves(tasks: Integers) -> Iterator[tuple[Booleans, Booleans]]:
     """Yield the rollouts to predict and those to fit the model on.
 
     With a single task both are all rollouts.

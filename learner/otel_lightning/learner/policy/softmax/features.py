@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Sql, Store, StoreError, statement
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.usable import HUGE
 
-Floats = NDArray[np.float64]
 LEAK = 0.95
 """Threshold of the correlation with the reward, or of the correlation ratio: a feature above it
 contains the outcome, or decides it alone, so that no arm matters."""

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.evaluate.off_policy.clipped_ips import CLIP
 from otel_lightning.learner.policy.softmax.cells import Cells
-from otel_lightning.learner.policy.softmax.choice_arrays import Floats
 
 MAX_WEIGHT = 5.0
 """Largest importance weight of `reinforce`, as in azure-agents-learning-sdk."""

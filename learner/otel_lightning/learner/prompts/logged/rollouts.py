@@ -11,6 +11,7 @@ import polars as pl
 
 from otel_lightning.collector.store import Sql, Store
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.evaluate.confidence import NORMAL_97_5
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy.assumptions.units import NO_UNITS, Units
 from otel_lightning.learner.policy.logged.choices import with_propensities
@@ -30,8 +31,6 @@ FAILURES = 2 / 3
 """Share of the records that are failures; the others are successes."""
 LIKENESS = 40
 """Number of characters of an explanation by which failures count as of one kind."""
-# 97.5 % quantile of the normal distribution: a two-sided interval of 95 %.
-NORMAL_97_5 = 1.96
 
 
 @dataclass(frozen=True, slots=True)

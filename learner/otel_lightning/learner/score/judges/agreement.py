@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.errors import DataError
 
-Counts = NDArray[np.float64]
-Values = NDArray[np.float64]
+Counts = Floats
+Values = Floats
 RESAMPLES = 1000
 """Number of bootstrap samples."""
 LEVELS = 500

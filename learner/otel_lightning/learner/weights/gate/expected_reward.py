@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Floats, Integers
 from otel_lightning.learner.weights.examples import Example
-
-Floats = NDArray[np.float64]
 
 WIDTH = 256
 """Number of features; tokens and pairs of tokens are hashed into them."""
@@ -21,7 +19,7 @@ PRIOR = 2.0
 """The model's prediction counts as this many rollouts of a task."""
 PAIR, MIX = np.uint64(1_000_003), np.uint64(0x9E3779B97F4A7C15)
 """Multipliers of the hash; products wrap around at 64 bits."""
-FEWEST = 20
+MIN_ROLLOUTS = 20
 """With fewer training rollouts, the model predicts the middle of the range of the rewards."""
 
 
@@ -32,8 +30,8 @@ class Rollouts:
     prompts: Sequence[tuple[int, ...]]
     rewards: Floats
     """Reward of each rollout."""
-    tasks: NDArray[np.int64]
-    began: NDArray[np.int64] | None = None
+    tasks: Integers
+    began: Integers | None = None
     """Time at which each rollout began, in nanoseconds; None if that of one is not known."""
 
 
@@ -67,7 +65,7 @@ def expected_rewards(
         Shape [N] of the judged rollouts.
     """
     low, high = reward_range
-    if len(history.rewards) < FEWEST:
+    if len(history.rewards) < MIN_ROLLOUTS:
         predicted = np.full(len(judged.rewards), (low + high) / 2)
     else:
         features, wanted = _features(history.prompts), _features(judged.prompts)
@@ -88,8 +86,8 @@ def expected_rewards(
 
 def _features(prompts: Sequence[tuple[int, ...]]) -> Floats:
     """Hash which tokens and pairs of tokens a prompt has, shape [N, WIDTH]; rows have length 1."""
-    found = np.zeros((len(prompts), WIDTH))
-    for row, prompt in zip(found, prompts, strict=True):
+    features = np.zeros((len(prompts), WIDTH))
+    for row, prompt in zip(features, prompts, strict=True):
         ids = np.array(prompt, dtype=np.uint64)
         # A pair is a number above most token ids, so that it seldom equals a single token.
         pairs = ids[:-1] * PAIR + ids[1:] + np.uint64(1)
@@ -100,5 +98,5 @@ def _features(prompts: Sequence[tuple[int, ...]]) -> Floats:
         # index.
         sign = np.where(mixed & np.uint64(WIDTH), 1.0, -1.0)
         row[:] = np.bincount((mixed % np.uint64(WIDTH)).astype(np.int64), sign, WIDTH)
-    length = np.linalg.norm(found, axis=1, keepdims=True)
-    return np.asarray(found / np.maximum(length, 1e-12), dtype=np.float64)
+    length = np.linalg.norm(features, axis=1, keepdims=True)
+    return np.asarray(features / np.maximum(length, 1e-12), dtype=np.float64)

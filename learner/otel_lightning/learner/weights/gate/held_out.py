@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otel_lightning.collector.terminal.quantities import decimal
+from otel_lightning.learner.arrays import Floats, Integers
 from otel_lightning.learner.evaluate.fallen import fallen
 from otel_lightning.learner.evaluate.gains import Compared, centred, within_tasks
 from otel_lightning.learner.evaluate.gate import (
@@ -26,7 +26,6 @@ from otel_lightning.learner.weights.gate.expected_reward import (
     rollouts_of,
 )
 
-Floats = NDArray[np.float64]
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 PERMUTATIONS = 400
 BY_RUNNING = "judge by running the agent with both models: lightning-learn evaluate --model"
@@ -266,7 +265,7 @@ def _format_refusals(
     return [Refusal(Cause.FORMAT, text)]
 
 
-def _numbered(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
+def _numbered(names: Sequence[str]) -> tuple[list[str], Integers, Integers]:
     """Number names: the names, the number of each item and the first item of each number."""
     unique, first, number = np.unique(np.array(names), return_index=True, return_inverse=True)
     return unique.tolist(), number.astype(np.int64), first.astype(np.int64)

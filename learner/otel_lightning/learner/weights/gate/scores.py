@@ -2,8 +2,8 @@
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from otel_lightning.learner.arrays import Floats, Integers
 from otel_lightning.learner.evaluate.gate import MIN_TASKS, Verdict
 from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 from otel_lightning.learner.weights.examples import Example
@@ -62,7 +62,7 @@ def judge_scores(job: Job, held_out: list[Example]) -> Verdict:
 
 
 @torch.no_grad()
-def completion_scores(job: Job, examples: list[Example]) -> NDArray[np.float64]:
+def completion_scores(job: Job, examples: list[Example]) -> Floats:
     """Score completions in their states by a reward model, shape [N]."""
     scores = np.empty(len(examples))
     model, size = job.model, job.training.batch_size
@@ -81,9 +81,7 @@ def completion_scores(job: Job, examples: list[Example]) -> NDArray[np.float64]:
     return scores
 
 
-def _bounds(
-    right: NDArray[np.float64], tasks: NDArray[np.int64], count: int, seed: int
-) -> tuple[float, float]:
+def _bounds(right: Floats, tasks: Integers, count: int, seed: int) -> tuple[float, float]:
     """Bound the mean less one half by resampling tasks: its 5 % and 95 % quantiles."""
     if count == 0:
         return float("nan"), float("nan")

@@ -7,15 +7,13 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from otel_lightning.collector.terminal.progress import Progress
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.weights.examples import MASKED, Example
 from otel_lightning.learner.weights.trainer.distributed import gathered, state, world_size
 from otel_lightning.learner.weights.trainer.trl_overrides import scoring
-
-Floats = NDArray[np.float64]
 
 LOGITS_BYTES = 128 * 2**20
 """Most bytes that the logits of a batch may take, in float32. A larger batch is computed by TRL.

@@ -21,7 +21,7 @@ from otel_lightning.learner.weights.settings import Training
 from otel_lightning.learner.weights.trainer.distributed import state
 from otel_lightning.learner.weights.trainer.failures import is_out_of_memory
 
-ALPHA = 32
+LORA_ALPHA = 32
 """LoRA's scale, at which the best learning rate hardly depends on the rank.
 
 Source: Schulman et al., LoRA Without Regret (2025).
@@ -210,7 +210,7 @@ def _with_adapter(model: Any, rank: int, *, reward: bool) -> Any:
 
     task = TaskType.SEQ_CLS if reward else TaskType.CAUSAL_LM
     config = LoraConfig(
-        r=rank, lora_alpha=ALPHA, target_modules="all-linear", task_type=task, lora_dropout=0.0
+        r=rank, lora_alpha=LORA_ALPHA, target_modules="all-linear", task_type=task, lora_dropout=0.0
     )
     return get_peft_model(model, config)
 
