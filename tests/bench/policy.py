@@ -42,7 +42,7 @@ from bandits import (
 from bandits_examined import EXAMINED
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.evaluate.estimates import estimated
+from otel_lightning.learner.evaluate.estimates import estimate_value
 from otel_lightning.learner.policy.assumptions.at_random import check_ease, check_random
 from otel_lightning.learner.policy.assumptions.copies import drawn_together, with_telling_texts
 from otel_lightning.learner.policy.assumptions.missing import check_missing
@@ -276,7 +276,7 @@ def coverage(draw: Callable[[np.random.Generator], World], seeds: int) -> dict[s
         even = np.broadcast_to(one.live, (len(one.choices.taken), one.live.shape[-1]))
         seen = cross_fitted(one.choices, even, one.features or NO_FEATURES)
         for method in METHODS:
-            answer = estimated(method, seen, one.choices.tasks, limits)
+            answer = estimate_value(method, seen, one.choices.tasks, limits)
             for name in INTERVALS:
                 interval = getattr(answer, name)
                 if interval is not None:

@@ -8,7 +8,12 @@ from support.examples import first_quick
 
 from otel_lightning.learner.evaluate import intervals
 from otel_lightning.learner.evaluate.betting import Scores, log_wealth, lower_bound
-from otel_lightning.learner.evaluate.estimates import STEADY, _by_model, _steady, estimated
+from otel_lightning.learner.evaluate.estimates import (
+    MAX_SHARE_OF_ONE_VALUE,
+    _influence_on_model,
+    _is_normal,
+    estimate_value,
+)
 from otel_lightning.learner.evaluate.gains import per_task
 from otel_lightning.learner.evaluate.off_policy import METHODS, Estimate, Logged
 from otel_lightning.learner.evaluate.off_policy.logged import Fit
@@ -30,7 +35,7 @@ def test_intervals_hold_the_value_as_often_as_they_claim(method: str) -> None:
     rng, truth, count = np.random.default_rng(0), float(POLICY @ MEANS), 60
     held = dict.fromkeys(("normal", "bootstrap", "bernstein", "betting"), 0)
     for _ in range(count):
-        one = estimated(method, bandit(rng, 800), np.arange(800), UNIT)
+        one = estimate_value(method, bandit(rng, 800), np.arange(800), UNIT)
         for name in held:
             interval = getattr(one, name)
             held[name] += interval is None or interval[0] <= truth <= interval[1]
@@ -40,7 +45,7 @@ def test_intervals_hold_the_value_as_often_as_they_claim(method: str) -> None:
 
 @pytest.mark.parametrize("size", [4, 1])
 @pytest.mark.parametrize("at_most", [0.99, 1.01])
-def test_an_interval_is_steady_up_to_the_largest_square_that_its_sum_allows(
+def test_a_mean_is_normal_up_to_the_largest_square_that_its_sum_allows(
     size: int, at_most: float
 ) -> None:
     # 100 tasks of `size` rollouts, half of which succeed: a rollout's variance is .25, and the
@@ -48,36 +53,41 @@ def test_an_interval_is_steady_up_to_the_largest_square_that_its_sum_allows(
     tasks = np.repeat(np.arange(100), size)
     rewards = np.tile([0.0, 1.0], 50 * size)
     logged = Logged.without_model(rewards, np.ones(100 * size))
-    largest = at_most * (STEADY * 25 / size) ** 0.5 * size  # of one rollout in a task's mean
+    largest = (
+        at_most * (MAX_SHARE_OF_ONE_VALUE * 25 / size) ** 0.5 * size
+    )  # of one rollout in a task's mean
     means = per_task(rewards, tasks)
-    assert _steady("ips", logged, means, tasks, (0.0, largest)) == (at_most < 1)
+    assert _is_normal(METHODS["ips"], logged, means, tasks, (0.0, largest)) == (at_most < 1)
 
 
 @pytest.mark.parametrize("at_most", [0.99, 1.01])
-def test_rollouts_that_agree_within_a_task_are_as_steady_as_one(at_most: float) -> None:
+def test_rollouts_that_agree_within_a_task_count_as_one_value(at_most: float) -> None:
     tasks = np.repeat(np.arange(100), 4)
     rewards = np.repeat(np.tile([0.0, 1.0], 50), 4)
     logged = Logged.without_model(rewards, np.ones(400))
-    largest = at_most * (STEADY * 25 / 4) ** 0.5
+    largest = at_most * (MAX_SHARE_OF_ONE_VALUE * 25 / 4) ** 0.5
     means = per_task(rewards, tasks)
-    assert _steady("ips", logged, means, tasks, (0.0, largest)) == (at_most < 1)
+    assert _is_normal(METHODS["ips"], logged, means, tasks, (0.0, largest)) == (at_most < 1)
 
 
 def test_heavy_weights_in_some_tasks_do_not_make_rollouts_of_a_task_agree() -> None:
     # Rewards of .9 and 1, and weights of .1 and 1.9, all independent: with 200 tasks of 4 rollouts
-    # the mean is steady unless each task counts as one value.
+    # the mean is normal unless each task counts as one value.
     rng = np.random.default_rng(4)
     rewards, weights = rng.choice([0.9, 1.0], 800), rng.choice([0.1, 1.9], 800)
     logged = Logged.without_model(rewards, weights)
-    assert estimated("snips", logged, np.repeat(np.arange(200), 4), (0.9, 1.0)).normal
+    assert estimate_value("snips", logged, np.repeat(np.arange(200), 4), (0.9, 1.0)).normal
 
 
 def test_each_task_moves_the_fit_by_the_mean_of_its_weighted_residuals() -> None:
     fit = Fit({"direct_method": np.array([2.0, 4.0, 3.0])}, np.array([0.5, 0.5, 1.0]))
     logged = replace(Logged.without_model(np.array([1.0, 0.0, 3.0]), np.ones(3)), fit=fit)
     # Products 1, -2 and 6: means -.5 and 6 of the tasks, less their mean of 2.75.
-    assert _by_model("direct_method", logged, np.array([0, 0, 1])).tolist() == [-3.25, 3.25]
-    assert _by_model("ips", logged, np.array([0, 0, 1])).tolist() == [0.0, 0.0]
+    assert _influence_on_model(METHODS["direct_method"], logged, np.array([0, 0, 1])).tolist() == [
+        -3.25,
+        3.25,
+    ]
+    assert _influence_on_model(METHODS["ips"], logged, np.array([0, 0, 1])).tolist() == [0.0, 0.0]
 
 
 def test_the_bootstrap_does_not_depend_on_the_unit_of_the_weights() -> None:
@@ -89,7 +99,9 @@ def test_the_bootstrap_does_not_depend_on_the_unit_of_the_weights() -> None:
 
 
 def test_betting_is_tighter_than_bernstein() -> None:
-    one = estimated("doubly_robust", bandit(np.random.default_rng(1), 800), np.arange(800), UNIT)
+    one = estimate_value(
+        "doubly_robust", bandit(np.random.default_rng(1), 800), np.arange(800), UNIT
+    )
     assert one.bernstein is not None
     assert one.betting is not None
     assert one.bernstein[0] < one.betting[0] < one.value < one.betting[1] < one.bernstein[1]
@@ -122,7 +134,7 @@ def test_intervals_of_biased_estimators_hold_their_own_mean_as_often_as_they_cla
     rng, count = np.random.default_rng(3), 30
     held = dict.fromkeys(("normal", "bootstrap", "bernstein", "betting"), 0)
     for _ in range(count):
-        one = estimated(method, skewed_bandit(rng, 12_000), np.arange(12_000), UNIT)
+        one = estimate_value(method, skewed_bandit(rng, 12_000), np.arange(12_000), UNIT)
         assert one.biased
         for name in held:
             interval = getattr(one, name)
@@ -150,20 +162,22 @@ def test_bootstrap_of_biased_estimators_is_that_of_scipy(
     rewards = ((i * 7919) % 100 / 100 < MEANS[arm]).astype(float)
     weights = np.array([0.125, 2.0, 14.0])[arm]
     logged = Logged(rewards, weights, MODEL[arm], np.full(9000, POLICY @ MODEL))
-    one = estimated(method, logged, i, UNIT)
+    one = estimate_value(method, logged, i, UNIT)
     assert one.standard_error == pytest.approx(error, rel=0.03)
     assert one.bootstrap == pytest.approx((low, high), abs=0.3 * error)
 
 
 def test_direct_method_without_a_fitted_model_varies_by_its_predictions_alone() -> None:
-    one = estimated("direct_method", bandit(np.random.default_rng(2), 800), np.arange(800), UNIT)
+    one = estimate_value(
+        "direct_method", bandit(np.random.default_rng(2), 800), np.arange(800), UNIT
+    )
     assert one.value == pytest.approx(POLICY @ MODEL)
     assert one.standard_error == pytest.approx(0, abs=1e-12)
 
 
 def test_normal_and_bootstrap_are_refused_where_a_possible_loss_was_not_drawn() -> None:
     logged = Logged.without_model(np.full(100, 0.7) + np.arange(100) / 1000, np.ones(100))
-    one = estimated("ips", logged, np.arange(100), (-10.0, 1.0))
+    one = estimate_value("ips", logged, np.arange(100), (-10.0, 1.0))
     assert one.normal is None
     assert one.bootstrap is None
     assert one.betting is not None
@@ -249,14 +263,14 @@ def test_normal_intervals_are_given_by_the_design_and_not_by_the_draw(
 ) -> None:
     """Were they given where many rare rollouts were drawn, they would hold less often."""
     for seed in range(20):
-        one = estimated("ips", skewed(seed, count), np.arange(count), UNIT)
+        one = estimate_value("ips", skewed(seed, count), np.arange(count), UNIT)
         assert (one.normal is not None) is given
 
 
 def test_interval_is_wider_by_the_worth_of_actions_that_were_never_logged() -> None:
     seen = skewed(0, 9000)
     partly = replace(seen, unseen=0.1)
-    whole, part = (estimated("ips", one, np.arange(9000), UNIT) for one in (seen, partly))
+    whole, part = (estimate_value("ips", one, np.arange(9000), UNIT) for one in (seen, partly))
     assert part.normal is None
     assert part.betting is not None
     assert whole.betting is not None

@@ -1,7 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from otel_lightning.learner.evaluate.estimates import snips_limits, used_weights
-from otel_lightning.learner.evaluate.off_policy import METHODS, Logged
+from otel_lightning.learner.evaluate.estimates import ratio_limits
+from otel_lightning.learner.evaluate.off_policy import METHODS, Logged, dr_os
 
-dr_os = import_module("otel_lightning.learner.evaluate.off_policy.dr_os")  # not the function
 OPEN_BANDIT = Path(__file__).parent / "data" / "open_bandit"
 
 # Four logged actions: weights 2, 0.5, 1, 0 and a model that predicts 0.5 for each.
@@ -167,7 +165,7 @@ def test_weights_as_used_give_the_value(method: str) -> None:
     heavy = replace(LOGGED, weights=np.array([20.0, 0.5, 1.0, 0.0]))
     if method.endswith("ips"):
         heavy = Logged.without_model(heavy.rewards, heavy.weights)
-    used = used_weights(method, heavy.weights)
+    used = METHODS[method].weights(heavy.weights)
     terms = heavy.modelled_policy + used * (heavy.rewards - heavy.modelled_taken)
     assert METHODS[method](heavy).value == pytest.approx(terms.mean())
 
@@ -177,7 +175,7 @@ def test_limits_of_snips_hold_every_weighted_difference_and_are_reached(
     most: float, low: float, width: float, share: float, at: float
 ) -> None:
     high, value = low + width, low + at * width
-    limits = snips_limits(Logged.without_model(np.zeros(1), np.array([most])), (low, high), value)
+    limits = ratio_limits(Logged.without_model(np.zeros(1), np.array([most])), (low, high), value)
     difference = share * most * (low + share * width - value)
     assert limits[0] - 1e-9 <= difference <= limits[1] + 1e-9
     ends = [weight * (reward - value) for weight in (0, most) for reward in (low, high)]

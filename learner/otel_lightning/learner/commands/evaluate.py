@@ -30,7 +30,7 @@ from otel_lightning.learner.commands.common import (
 from otel_lightning.learner.commands.evaluate_models import evaluate_by_running
 
 if TYPE_CHECKING:
-    from otel_lightning.learner.evaluate.estimates import Estimated
+    from otel_lightning.learner.evaluate.estimates import ValueEstimate
     from otel_lightning.learner.policy.evaluate import Answer
 
 WIDTH = 31
@@ -214,7 +214,7 @@ def _print(answer: "Answer") -> None:
     )
 
 
-def _table(first: str, named: "list[tuple[str, Estimated]]", limits: Interval) -> object:
+def _table(first: str, named: "list[tuple[str, ValueEstimate]]", limits: Interval) -> object:
     """Print estimates, with a plot of each interval between the limits if they are given."""
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""Confidence intervals of one estimator's value; intervals that are not reliable are left out."""
+"""Estimate a policy's value with confidence intervals; unreliable intervals are left out."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,28 +11,24 @@ from otel_lightning.learner.evaluate.betting import Scores, log_wealth
 from otel_lightning.learner.evaluate.confidence import ALPHA
 from otel_lightning.learner.evaluate.gains import per_task, per_task_counts
 from otel_lightning.learner.evaluate.intervals import Interval
-from otel_lightning.learner.evaluate.off_policy import Logged
-from otel_lightning.learner.evaluate.off_policy.clipped_ips import CLIP
-from otel_lightning.learner.evaluate.off_policy.dr_os import SHRINKAGE
-from otel_lightning.learner.evaluate.off_policy.switch_dr import THRESHOLD
+from otel_lightning.learner.evaluate.off_policy import Logged, Method
 
-BIASED = frozenset({"clipped_ips", "direct_method", "switch_dr", "dr_os"})
-"""Biased estimators: their intervals hold the estimator's own expectation, not the true value."""
-STEADY = 0.01
+MAX_SHARE_OF_ONE_VALUE = 0.01
 """Largest share of the expected sum of squares that one possible value may have. Above it, one
 value that was not drawn could change the mean, so the normal approximation and the bootstrap are
 left out."""
 CLUSTERED = 2.0
 """Ratio of the variance between tasks to that of independent rollouts above which the rollouts of a
 task count as one value."""
-STEPS = 40
+BISECTION_STEPS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Estimated:
+class ValueEstimate:
     """A value by one estimator with its intervals; None for an interval that is not reliable."""
 
     method: str
+    """Name of the estimator."""
     value: float
     standard_error: float
     normal: Interval | None
@@ -43,54 +39,57 @@ class Estimated:
     """Whether the intervals hold only the estimator's expectation, which may not be the value."""
 
 
-def estimated(
-    method: str, logged: Logged, tasks: Integers, reward_range: Interval, seed: int = 0
-) -> Estimated:
-    """Estimate a value by one method, with every interval that is reliable.
+def estimate_value(
+    name: str, logged: Logged, tasks: Integers, reward_range: Interval, seed: int = 0
+) -> ValueEstimate:
+    """Estimate a value by one estimator, with every interval that is reliable.
 
-    The intervals of a method in `BIASED` say how precise it is, not where the value is.
+    The intervals of a biased estimator say how precise it is, not where the value is.
 
     Args:
-        method: A name in `off_policy.METHODS`.
+        name: A name in `off_policy.METHODS`.
         logged: Rewards and importance weights of the rollouts, shape [N].
         tasks: Number of each rollout's task, shape [N].
         reward_range: Smallest and largest possible reward.
         seed: Seed of the bootstrap.
     """
-    estimate = off_policy.METHODS[method](logged)
+    method = off_policy.METHODS[name]
+    estimate = method(logged)
     by_task = intervals.by_task(estimate, tasks)
-    biased = method in BIASED
     if not np.isfinite(by_task.value):
-        nothing = (None, None, None, None)
-        return Estimated(method, by_task.value, by_task.standard_error, *nothing, biased)
-    if method == "snips":
-        # A ratio has no scores with known limits. So its intervals come from inverting a test of w
-        # * (r - v), which has mean 0 at the true v.
-        limits = snips_limits(logged, reward_range, by_task.value)
+        no_intervals = (None, None, None, None)
+        return ValueEstimate(
+            name, by_task.value, by_task.standard_error, *no_intervals, method.biased
+        )
+    if method.is_ratio:
+        # A ratio has no scores with known limits. So its intervals come from inverting a test of
+        # w * (r - v), which has mean 0 at the true v.
+        limits = ratio_limits(logged, reward_range, by_task.value)
         values = per_task(estimate.numerators - by_task.value * estimate.denominators, tasks)
         bernstein, betting = (
-            _by_inversion(logged, tasks, reward_range, by_task.value, by)
-            for by in (_bernstein_rejects, _betting_rejects)
+            _interval_by_inversion(logged, tasks, reward_range, by_task.value, rejects)
+            for rejects in (_bernstein_rejects, _betting_rejects)
         )
     else:
         limits = score_limits(method, logged, reward_range)
-        values = by_task.numerators + _by_model(method, logged, tasks)
+        values = by_task.numerators + _influence_on_model(method, logged, tasks)
         by_task = replace(by_task, numerators=values)
         bernstein = intervals.empirical_bernstein(values, limits)
         betting = intervals.betting(values, limits)
-    steady = logged.unseen == 0 and _steady(method, logged, values, tasks, limits)
+    is_normal = logged.unseen == 0 and _is_normal(method, logged, values, tasks, limits)
     # A biased estimator's own expectation may lie outside the range of the rewards, so its interval
     # is clipped to its scores' limits instead.
-    possible = limits if biased and reward_range[0] < reward_range[1] else reward_range
-    return Estimated(
-        method=method,
+    clips_to_scores = method.biased and reward_range[0] < reward_range[1]
+    possible = limits if clips_to_scores else reward_range
+    return ValueEstimate(
+        method=name,
         value=by_task.value,
         standard_error=by_task.standard_error,
-        normal=by_task.interval if steady else None,
-        bootstrap=intervals.bootstrap(by_task, seed) if steady else None,
-        bernstein=_within(bernstein, logged.unseen, possible),
-        betting=_within(betting, logged.unseen, possible),
-        biased=biased,
+        normal=by_task.interval if is_normal else None,
+        bootstrap=intervals.bootstrap(by_task, seed) if is_normal else None,
+        bernstein=_within_possible(bernstein, logged.unseen, possible),
+        betting=_within_possible(betting, logged.unseen, possible),
+        biased=method.biased,
     )
 
 
@@ -112,25 +111,25 @@ def outside_range(values: Mapping[str, float], reward_range: Interval) -> list[s
     return [n for n, value in values.items() if value < low - rounding or value > high + rounding]
 
 
-def _by_model(method: str, logged: Logged, tasks: Integers) -> Floats:
+def _influence_on_model(method: Method, logged: Logged, tasks: Integers) -> Floats:
     """Compute how much each task moved the value by its part in the model's fit, shape [T].
 
     One model makes all predictions, so the spread of the scores alone is not the standard error.
     """
-    if logged.fit is None or method not in logged.fit.weights:
+    if logged.fit is None or method.name not in logged.fit.weights:
         return np.zeros(len(per_task_counts(tasks)))
     residuals = logged.rewards - logged.fit.fitted
-    moved = per_task(logged.fit.weights[method] * residuals, tasks)
+    moved = per_task(logged.fit.weights[method.name] * residuals, tasks)
     return np.asarray(moved - moved.mean(), dtype=np.float64)
 
 
-def score_limits(method: str, logged: Logged, reward_range: Interval) -> Interval:
+def score_limits(method: Method, logged: Logged, reward_range: Interval) -> Interval:
     """Compute the smallest and largest possible score of a rollout from the logged weights."""
     low, high = reward_range
-    weights = used_weights(method, logged.weights)
-    if method in {"ips", "clipped_ips"}:
-        most = float(weights.max(initial=0.0))
-        return min(0.0, most * low), max(0.0, most * high)
+    weights = method.weights(logged.weights)
+    if not method.uses_model:
+        largest = float(weights.max(initial=0.0))
+        return min(0.0, largest * low), max(0.0, largest * high)
     by_fit, fitted = _fit_of(method, logged)
     # A score is linear in the rollout's reward, so its extremes are at the two ends of the range.
     ends = [
@@ -143,59 +142,58 @@ def score_limits(method: str, logged: Logged, reward_range: Interval) -> Interva
     )
 
 
-def _fit_of(method: str, logged: Logged) -> tuple[Floats, Floats]:
-    """Return each rollout's weight in the model's fit, and the fitted reward."""
-    if logged.fit is None or method not in logged.fit.weights:
+def _fit_of(method: Method, logged: Logged) -> tuple[Floats, Floats]:
+    """Return each rollout's weight in the model's fit, and the fitted reward, both shape [N]."""
+    if logged.fit is None or method.name not in logged.fit.weights:
         return np.zeros_like(logged.rewards), logged.rewards
-    return logged.fit.weights[method], logged.fit.fitted
+    return logged.fit.weights[method.name], logged.fit.fitted
 
 
-def used_weights(method: str, weights: Floats) -> Floats:
-    """Return the weights as a method uses them: clipped, shrunk or left out."""
-    if method == "clipped_ips":
-        return np.minimum(weights, CLIP)
-    if method == "switch_dr":
-        return np.where(weights <= THRESHOLD, weights, 0.0)
-    if method == "dr_os":
-        return np.asarray(SHRINKAGE * weights / (weights**2 + SHRINKAGE), dtype=np.float64)
-    return np.zeros_like(weights) if method == "direct_method" else weights
-
-
-def snips_limits(logged: Logged, reward_range: Interval, value: float) -> Interval:
+def ratio_limits(logged: Logged, reward_range: Interval, value: float) -> Interval:
     """Compute the limits of w * (r - value), whose mean is 0 if `value` is the true value."""
-    most = float(logged.weights.max(initial=0.0))
-    return most * min(0.0, reward_range[0] - value), most * max(0.0, reward_range[1] - value)
+    largest = float(logged.weights.max(initial=0.0))
+    return largest * min(0.0, reward_range[0] - value), largest * max(0.0, reward_range[1] - value)
 
 
-def _steady(method: str, logged: Logged, values: Floats, tasks: Integers, limits: Interval) -> bool:
-    """Return whether no possible value is so extreme that a few of them would decide the mean.
+def _is_normal(
+    method: Method, logged: Logged, values: Floats, tasks: Integers, limits: Interval
+) -> bool:
+    """Return whether the mean of the values is about normal: no possible value can decide it.
 
     The sum of squares is the expected one: weights by the propensities, and the variance of the
     rewards over all arms. The squares that were drawn go up and down with the value itself, so they
     would let an interval through exactly where the value happens to be too high.
+
+    Args:
+        method: The estimator.
+        logged: The rollouts, shape [N].
+        values: Score of each task, shape [T].
+        tasks: Number of each rollout's task, shape [N].
+        limits: Smallest and largest possible score of a rollout.
     """
     counts = per_task_counts(tasks)
-    variance = _variance(method, logged)
-    least = float(variance * (1 / counts).sum())
+    expected_squares = float(_expected_variance(method, logged) * (1 / counts).sum())
     furthest = max(abs(limits[0]), abs(limits[1]))
     # If the rollouts of a task move together, one task can deviate by the whole distance. If they
     # are independent, one rollout moves the mean of its task only by its share.
-    together = float(((values - values.mean()) ** 2).sum()) > CLUSTERED * least
-    largest = furthest if together else furthest / float(counts.min())
-    return least > 0 and largest**2 <= STEADY * least
+    drawn_squares = float(((values - values.mean()) ** 2).sum())
+    move_together = drawn_squares > CLUSTERED * expected_squares
+    largest = furthest if move_together else furthest / float(counts.min())
+    return expected_squares > 0 and largest**2 <= MAX_SHARE_OF_ONE_VALUE * expected_squares
 
 
-def _variance(method: str, logged: Logged) -> float:
+def _expected_variance(method: Method, logged: Logged) -> float:
     """Compute the expected variance of a rollout's score."""
     expected = 1.0 if logged.expected is None else logged.expected
-    weights = used_weights(method, logged.weights) + _fit_of(method, logged)[0]
-    square = float((expected * weights**2).mean())
+    weights = method.weights(logged.weights) + _fit_of(method, logged)[0]
+    mean_square = float((expected * weights**2).mean())
     mean = float(logged.rewards.mean())
+    if method.is_ratio:
+        return mean_square * float(((logged.rewards - mean) ** 2).mean())
+    if method.uses_model:
+        return mean_square * float(((logged.rewards - logged.modelled_taken) ** 2).mean())
     # Var(w * r) = E[w^2] * E[r^2] - E[r]^2, if weights and rewards are independent and E[w] = 1.
-    if method in {"ips", "clipped_ips"}:
-        return square * float((logged.rewards**2).mean()) - mean**2
-    centre = mean if method == "snips" else logged.modelled_taken
-    return square * float(((logged.rewards - centre) ** 2).mean())
+    return mean_square * float((logged.rewards**2).mean()) - mean**2
 
 
 Rejects = Callable[[Floats, Interval], bool]
@@ -210,7 +208,7 @@ def _betting_rejects(means: Floats, limits: Interval) -> bool:
     return log_wealth(Scores(means, limits[0]), 0.0) >= -float(np.log(ALPHA / 2))
 
 
-def _by_inversion(
+def _interval_by_inversion(
     logged: Logged,
     tasks: Integers,
     reward_range: Interval,
@@ -221,7 +219,7 @@ def _by_inversion(
 
     def too_far(bound: float, side: float) -> bool:
         means = per_task(side * logged.weights * (logged.rewards - bound), tasks)
-        low, high = snips_limits(logged, reward_range, bound)
+        low, high = ratio_limits(logged, reward_range, bound)
         limits = (low, high) if side > 0 else (-high, -low)
         return limits[0] < 0 and rejects(means, limits)
 
@@ -234,7 +232,7 @@ def _by_inversion(
         if not too_far(_nudged(outer, inner), side):
             ends.append(end)
             continue
-        for _ in range(STEPS):
+        for _ in range(BISECTION_STEPS):
             # Invariant of the bisection: `outer` is rejected, `inner` is not. The bound returned is
             # the rejected side, so rounding never makes the interval too narrow.
             middle = (outer + inner) / 2
@@ -247,7 +245,7 @@ def _nudged(outer: float, inner: float) -> float:
     return outer + (inner - outer) * 1e-6
 
 
-def _within(interval: Interval, unseen: float, limits: Interval) -> Interval | None:
+def _within_possible(interval: Interval, unseen: float, limits: Interval) -> Interval | None:
     """Widen an interval by the possible value of unseen actions, and clip it to possible values.
 
     Returns:

@@ -12,7 +12,7 @@ from otel_lightning.collector.store import Sql, Store, StoreError, StoreLike, op
 from otel_lightning.learner.arrays import Floats, Integers
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate import off_policy
-from otel_lightning.learner.evaluate.estimates import Estimated, estimated, outside_range
+from otel_lightning.learner.evaluate.estimates import ValueEstimate, estimate_value, outside_range
 from otel_lightning.learner.evaluate.gains import per_task
 from otel_lightning.learner.evaluate.gate import effective_sample_size, unusual_weights
 from otel_lightning.learner.evaluate.off_policy import Logged
@@ -84,9 +84,9 @@ class Answer:
     effective_sample_size: float
     mean_weight: float
     """Mean importance weight over tasks; near 1 if the log covers the policy."""
-    estimates: tuple[Estimated, ...]
+    estimates: tuple[ValueEstimate, ...]
     overlap: tuple[Overlap, ...]
-    segments: dict[str, Estimated]
+    segments: dict[str, ValueEstimate]
     rewards: Rewards
     notes: tuple[str, ...]
     weights: tuple[float, ...]
@@ -155,10 +155,10 @@ def _answer(
         notes.append(str(logged.missing))
     notes += logged.exceptions
     estimates = tuple(
-        estimated(method, seen, choices.tasks, rewards.range, question.seed)
+        estimate_value(method, seen, choices.tasks, rewards.range, question.seed)
         for method in off_policy.METHODS
     )
-    by_segment: dict[str, Estimated] = {}
+    by_segment: dict[str, ValueEstimate] = {}
     if segments is not None:
         names = _segment_of_each(rows, segments)
         by_segment = _by_segment(names, seen, choices.tasks, rewards.range, question.seed)
@@ -235,11 +235,11 @@ def _segment_of_each(rows: pl.DataFrame, segments: pl.DataFrame) -> pl.Series:
 
 def _by_segment(
     names: pl.Series, logged: Logged, tasks: Integers, limits: Range, seed: int
-) -> dict[str, Estimated]:
+) -> dict[str, ValueEstimate]:
     found = {}
     for name in names.unique().sort():
         kept = (names == name).to_numpy()
-        found[name] = estimated(SEGMENT_METHOD, logged.take(kept), tasks[kept], limits, seed)
+        found[name] = estimate_value(SEGMENT_METHOD, logged.take(kept), tasks[kept], limits, seed)
     return found
 
 

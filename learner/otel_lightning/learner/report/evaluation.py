@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from otel_lightning.learner.evaluate.estimates import Estimated
+from otel_lightning.learner.evaluate.estimates import ValueEstimate
 from otel_lightning.learner.policy.evaluate import Answer
 from otel_lightning.learner.report.plots import BLUE, GREY, ORANGE, STYLE, WIDTH
 
@@ -64,7 +64,7 @@ def _panels(answer: Answer) -> list[Panel]:
     return panels
 
 
-def _values(title: str, named: Sequence[tuple[str, Estimated]], logged: float) -> Panel:
+def _values(title: str, named: Sequence[tuple[str, ValueEstimate]], logged: float) -> Panel:
     def draw(axes: Axes) -> None:
         axes.axvline(logged, color=GREY, linewidth=1, linestyle="--", label="mean logged reward")
         for place, (_, one) in enumerate(named):

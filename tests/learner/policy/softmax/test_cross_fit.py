@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate import intervals, off_policy
-from otel_lightning.learner.evaluate.estimates import estimated
+from otel_lightning.learner.evaluate.estimates import estimate_value
 from otel_lightning.learner.policy.candidate import NO_FEATURES
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices
 from otel_lightning.learner.policy.softmax.cross_fit import cross_fitted
@@ -66,7 +66,7 @@ def test_standard_error_of_a_modelled_value_is_that_of_fitting_again(
     seen = cross_fitted(*one)
     for method in ("direct_method", "switch_dr", "dr_os"):
         deviation = np.std([value(method, draw) for draw in again])
-        error = estimated(method, seen, one[0].tasks, (0.0, 1.0)).standard_error
+        error = estimate_value(method, seen, one[0].tasks, (0.0, 1.0)).standard_error
         # A standard deviation of 200 draws is itself uncertain by 5 %.
         assert error == pytest.approx(deviation, rel=0.25), method
         plain = off_policy.METHODS[method](seen)
@@ -79,5 +79,5 @@ def test_standard_error_does_not_change_the_value() -> None:
         one = log(3, in_context=in_context)
         seen = cross_fitted(*one)
         for method in off_policy.METHODS:
-            told = estimated(method, seen, one[0].tasks, (0.0, 1.0)).value
+            told = estimate_value(method, seen, one[0].tasks, (0.0, 1.0)).value
             assert told == pytest.approx(value(method, one), abs=1e-12)

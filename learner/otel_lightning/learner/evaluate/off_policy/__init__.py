@@ -1,26 +1,25 @@
-"""Estimators of a policy's value from the actions of another policy: one function per file."""
+"""Off-policy estimators, one file each: the value of a policy from the actions of another policy.
 
-from collections.abc import Callable
+To add one, write its file, which ends with its `METHOD`, and put its name into `NAMES`.
+`docs/explanation/off-policy.md` compares them.
+"""
 
-from otel_lightning.learner.evaluate.off_policy.clipped_ips import clipped_ips
-from otel_lightning.learner.evaluate.off_policy.direct_method import direct_method
-from otel_lightning.learner.evaluate.off_policy.doubly_robust import doubly_robust
-from otel_lightning.learner.evaluate.off_policy.dr_os import dr_os
-from otel_lightning.learner.evaluate.off_policy.ips import ips
+from importlib import import_module
+
 from otel_lightning.learner.evaluate.off_policy.logged import Estimate, Fit, Logged
-from otel_lightning.learner.evaluate.off_policy.snips import snips
-from otel_lightning.learner.evaluate.off_policy.switch_dr import switch_dr
+from otel_lightning.learner.evaluate.off_policy.method import Method
 
-Method = Callable[[Logged], Estimate]
+NAMES = (
+    "ips",
+    "snips",
+    "clipped_ips",
+    "direct_method",
+    "doubly_robust",
+    "switch_dr",
+    "dr_os",
+)
+"""Names of the estimators and of their files, in the order of the tables of `evaluate`."""
 
-METHODS: dict[str, Method] = {
-    "ips": ips,
-    "snips": snips,
-    "clipped_ips": clipped_ips,
-    "direct_method": direct_method,
-    "doubly_robust": doubly_robust,
-    "switch_dr": switch_dr,
-    "dr_os": dr_os,
-}
+METHODS: dict[str, Method] = {name: import_module(f"{__package__}.{name}").METHOD for name in NAMES}
 
-__all__ = ["METHODS", "Estimate", "Fit", "Logged", "Method"]
+__all__ = ["METHODS", "NAMES", "Estimate", "Fit", "Logged", "Method"]

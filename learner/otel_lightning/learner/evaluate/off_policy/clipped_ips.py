@@ -2,11 +2,18 @@
 
 import numpy as np
 
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.evaluate.off_policy.logged import Estimate, Logged, mean_estimate
+from otel_lightning.learner.evaluate.off_policy.method import Method
 
-# The second moment of a score is then at most 100 times that of the rewards. `policy.objectives`
-# and `estimates.used_weights` use the same limit.
 CLIP = 10.0
+"""Largest importance weight: the second moment of a score is at most 100 times that of the rewards.
+`switch_dr` and learning by `ips` use the same limit."""
+
+
+def clipped(weights: Floats) -> Floats:
+    """Compute min(w[i], CLIP), shape [N]."""
+    return np.minimum(weights, CLIP)
 
 
 def clipped_ips(logged: Logged) -> Estimate:
@@ -16,13 +23,21 @@ def clipped_ips(logged: Logged) -> Estimate:
     value if no reward is negative.
 
     Args:
-        logged: Rewards and importance weights.
+        logged: N rollouts with their rewards r and importance weights w.
 
     Returns:
-        The value, with the standard error of the mean.
+        The value, in units of the reward, with the standard error of the mean.
 
     Source:
         Ionides, Truncated importance sampling (2008); Bottou et al., Counterfactual reasoning
         and learning systems (2013), section 4.4.
+
+    Example:
+        >>> logged = Logged.without_model(np.array([1.0, 0.0]), np.array([40.0, 0.5]))
+        >>> clipped_ips(logged).value
+        5.0
     """
-    return mean_estimate(np.minimum(logged.weights, CLIP) * logged.rewards)
+    return mean_estimate(clipped(logged.weights) * logged.rewards)
+
+
+METHOD = Method(clipped_ips, weights=clipped, biased=True)

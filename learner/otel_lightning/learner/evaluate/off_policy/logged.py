@@ -20,7 +20,7 @@ class Fit(NamedTuple):
     fitted: Floats
     """Prediction for the logged action, by the model that was fitted on this rollout."""
 
-    def take(self, rows: "Rows") -> "Fit":
+    def take(self, rows: Rows) -> "Fit":
         """Select rows by a mask or by number."""
         weights = {method: values[rows] for method, values in self.weights.items()}
         return Fit(weights, self.fitted[rows])
@@ -28,17 +28,20 @@ class Fit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """Logged rollouts with importance weights of the evaluated policy; arrays of shape [N].
+    """N logged rollouts with importance weights of the evaluated policy; arrays of shape [N].
 
-    `modelled_taken` and `modelled_policy` come from a model of the reward: its prediction for
-    the logged action, and its mean under the evaluated policy. Zeros mean that there is no model.
+    The letters are those of the estimators' formulas. Predictions of 0 mean that there is no model
+    of the reward.
     """
 
     rewards: Floats
+    """r[i]."""
     weights: Floats
-    """Importance weights: the policy's probability of the logged action over its propensity."""
+    """w[i]: the evaluated policy's probability of the logged action over its propensity."""
     modelled_taken: Floats
+    """q(taken)[i]: the reward that the model predicts for the logged action."""
     modelled_policy: Floats
+    """q(policy)[i]: the mean of the model's predictions under the evaluated policy."""
     expected: Floats | None = None
     """Number of rollouts that the propensities expect of each one's action, over the number that
     was logged. None: not known, so the logged numbers are taken as expected."""

@@ -2,10 +2,18 @@
 
 import numpy as np
 
+from otel_lightning.learner.arrays import Floats
+from otel_lightning.learner.evaluate.off_policy.clipped_ips import CLIP
 from otel_lightning.learner.evaluate.off_policy.logged import Estimate, Logged, mean_estimate
+from otel_lightning.learner.evaluate.off_policy.method import Method
 
-# The same limit as `clipped_ips.CLIP`.
-THRESHOLD = 10.0
+THRESHOLD = CLIP
+"""Largest importance weight by which a reward corrects the model."""
+
+
+def below_threshold(weights: Floats) -> Floats:
+    """Compute [w[i] <= THRESHOLD] * w[i], shape [N]."""
+    return np.where(weights <= THRESHOLD, weights, 0.0)
 
 
 def switch_dr(logged: Logged) -> Estimate:
@@ -14,14 +22,24 @@ def switch_dr(logged: Logged) -> Estimate:
     V = mean of q(policy)[i] + [w[i] <= THRESHOLD] * w[i] * (r[i] - q(taken)[i]).
 
     Args:
-        logged: Rewards, importance weights and the model's predictions.
+        logged: N rollouts with their rewards r, importance weights w, and the model's predictions
+            for the logged action, q(taken), and for the evaluated policy, q(policy). Fit the model
+            on other rollouts.
 
     Returns:
-        The value, with the standard error of the mean.
+        The value, in units of the reward, with the standard error of the mean.
 
     Source:
-        Wang, Agarwal & Dudík, Optimal and adaptive off-policy evaluation (2017), eq. 5.
+        Wang, Agarwal & Dudík, Optimal and adaptive off-policy evaluation in contextual bandits
+        (2017), eq. 5, with the doubly robust estimator where the weights are small.
+
+    Example:
+        >>> logged = Logged(*np.array([[1.0, 0.0], [40.0, 0.5], [0.9, 0.2], [0.8, 0.8]]))
+        >>> round(switch_dr(logged).value, 3)
+        0.75
     """
-    weights = np.where(logged.weights <= THRESHOLD, logged.weights, 0.0)
-    correction = weights * (logged.rewards - logged.modelled_taken)
+    correction = below_threshold(logged.weights) * (logged.rewards - logged.modelled_taken)
     return mean_estimate(logged.modelled_policy + correction)
+
+
+METHOD = Method(switch_dr, weights=below_threshold, uses_model=True, biased=True)

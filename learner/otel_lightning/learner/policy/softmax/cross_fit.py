@@ -7,15 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from otel_lightning.learner.arrays import Booleans, Floats, Integers
-from otel_lightning.learner.evaluate.estimates import used_weights
 from otel_lightning.learner.evaluate.gains import per_task_counts
-from otel_lightning.learner.evaluate.off_policy import Fit, Logged
+from otel_lightning.learner.evaluate.off_policy import METHODS, Fit, Logged, Method
 from otel_lightning.learner.policy.softmax import contextual
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices, reward_model
 from otel_lightning.learner.policy.softmax.features import Features
 
-MODELLED = ("direct_method", "switch_dr", "dr_os")
-"""Methods whose value depends on the model of the reward; `doubly_robust` corrects its error."""
 MIN_RESIDUAL_SHARE = 0.5
 """Smallest share of a rollout's residual that its own leverage leaves, 1 - h: an arm with one
 rollout has no residual to tell by."""
@@ -55,8 +52,9 @@ def cross_fitted(choices: Choices, probabilities: Floats, features: Features) ->
     """
     data = _data(choices, probabilities, features)
     modelled, fitted = np.zeros(probabilities.shape), np.zeros(len(choices.taken))
-    uses = {method: _uses_of_model(data, method) for method in MODELLED}
-    weights = {method: np.zeros(len(choices.taken)) for method in MODELLED}
+    methods = [method for method in METHODS.values() if method.depends_on_model]
+    uses = {method.name: _uses_of_model(data, method) for method in methods}
+    weights = {method.name: np.zeros(len(choices.taken)) for method in methods}
     # Each rollout is predicted by a model that saw none of its task, so that the model cannot have
     # learned the noise of the very reward that it corrects.
     for kept, learned in _halves(choices.tasks):
@@ -64,11 +62,11 @@ def cross_fitted(choices: Choices, probabilities: Floats, features: Features) ->
         model = _reward_model(inside)
         modelled[kept] = data.inputs[kept] @ model.T
         fitted[learned] = (inside.inputs * model[inside.choices.taken]).sum(axis=1)
-        for method, used in uses.items():
+        for name, used in uses.items():
             # What the value takes from the model: the coefficients of theta, summed over the
             # predicted half.
             parts = used[kept].T @ data.inputs[kept]  # [K, D + 1]
-            weights[method][learned] = _residual_weights(inside, parts)
+            weights[name][learned] = _residual_weights(inside, parts)
     tried, inverse = choices.tried, choices.per_arm(1 / choices.propensities)
     seen = contextual.seen_by(choices, probabilities, modelled)
     return replace(
@@ -111,7 +109,7 @@ def _reward_model(data: Data) -> Floats:
     return reward_model(data.choices)[:, None]
 
 
-def _uses_of_model(data: Data, method: str) -> Floats:
+def _uses_of_model(data: Data, method: Method) -> Floats:
     """Compute how often a value counts the prediction of each arm, shape [N, K].
 
     A prediction counts with the policy's probability, less the weight of the correction: a large
@@ -122,7 +120,7 @@ def _uses_of_model(data: Data, method: str) -> Floats:
     weights = used[rows, taken] / data.choices.propensities
     # For exact doubly robust weights both parts cancel in expectation; what is left is where a
     # method shrinks, clips or drops weights.
-    used[rows, taken] -= used_weights(method, weights)
+    used[rows, taken] -= method.weights(weights)
     return np.asarray(used / data.counts[:, None], dtype=np.float64)
 
 
