@@ -95,7 +95,7 @@ class Verdict:
 
 
 def held_out_verdict(
-    compared: Compared, demands: Requirements, logged: Compared | None = None
+    compared: Compared, requirements: Requirements, logged: Compared | None = None
 ) -> Verdict:
     """Compare a new policy with the live one on held-out rollouts.
 
@@ -104,7 +104,7 @@ def held_out_verdict(
 
     Args:
         compared: Held-out rollouts, which were not used for learning.
-        demands: Range of the rewards, and the least gain.
+        requirements: Range of the rewards, and the least gain.
         logged: All logged rollouts, whose weights limit the scores; None uses the held-out ones.
 
     Returns:
@@ -116,10 +116,10 @@ def held_out_verdict(
     weights = compared.weights
     tasks = len(np.unique(compared.tasks))
     if tasks == 0:
-        return _nothing(demands)
-    scores = _scores(compared, logged, demands.reward_range)
+        return _without_tasks(requirements)
+    scores = _scores(compared, logged, requirements.reward_range)
     gains = scores[0].values
-    lower, upper = _bounds(compared, logged, demands, scores)
+    lower, upper = _bounds(compared, logged, requirements, scores)
     live = _live_value(compared)
     mean_weight = float(per_task(weights, compared.tasks).mean())
     effective = effective_sample_size(weights)
@@ -127,7 +127,7 @@ def held_out_verdict(
         *_too_few(tasks, effective),
         *_clipped_away(compared),
         *unusual_weights(per_task(weights, compared.tasks)),
-        *_chance(lower, demands),
+        *_chance(lower, requirements),
     ]
     return Verdict(
         estimator="doubly_robust" if compared.modelled else "within_tasks",
@@ -141,9 +141,9 @@ def held_out_verdict(
         upper=upper,
         reasons=tuple(reasons),
         mean_weight=mean_weight,
-        least_gain=demands.least_gain,
-        reward_range=demands.reward_range,
-        tasks_needed=_tasks_needed(scores, demands, effective),
+        least_gain=requirements.least_gain,
+        reward_range=requirements.reward_range,
+        tasks_needed=_tasks_needed(scores, requirements, effective),
     )
 
 
@@ -152,19 +152,22 @@ def as_recorded(verdict: Verdict) -> dict[str, Any]:
 
     `refusals` are the texts, and `causes` the cause of each.
     """
-    found = asdict(verdict)
-    found["refusals"] = [reason["text"] for reason in found["reasons"]]
-    found["causes"] = [reason["cause"] for reason in found.pop("reasons")]
-    return found | {"passed": verdict.passed}
+    gate = asdict(verdict)
+    reasons = gate.pop("reasons")
+    gate["refusals"] = [reason["text"] for reason in reasons]
+    gate["causes"] = [reason["cause"] for reason in reasons]
+    return gate | {"passed": verdict.passed}
 
 
 def recorded_verdict(gate: Mapping[str, Any]) -> Verdict:
     """Return the verdict that `as_recorded` wrote, after it was stored as JSON."""
     # JSON has no NaN, so `runs.to_json` wrote null. None as `tasks_needed` is no number of tasks.
     names = [name for name in Verdict.__dataclass_fields__ if name in gate]
-    numbers = {name: math.nan if gate[name] is None else gate[name] for name in names}
-    kept = {"tasks_needed": gate.get("tasks_needed"), "reasons": recorded_refusals(gate)}
-    return Verdict(**(numbers | kept))
+    values: dict[str, Any] = {
+        name: math.nan if gate[name] is None else gate[name] for name in names
+    }
+    values |= {"tasks_needed": gate.get("tasks_needed"), "reasons": recorded_refusals(gate)}
+    return Verdict(**values)
 
 
 def effective_sample_size(weights: Floats) -> float:
@@ -222,28 +225,28 @@ def _scores(compared: Compared, logged: Compared, reward_range: Range) -> list[S
 
 
 def _bounds(
-    compared: Compared, logged: Compared, demands: Requirements, scores: list[Scores]
+    compared: Compared, logged: Compared, requirements: Requirements, scores: list[Scores]
 ) -> tuple[float, float]:
     """Bound the gain from both sides; the upper bound is a lower bound with swapped policies."""
-    low, high = demands.reward_range
-    back, back_logged = compared.swapped(), logged.swapped()
+    low, high = requirements.reward_range
     # The gain of the live policy over the new one is minus the gain. So its lower bound, with the
     # sign turned, bounds the gain from above.
-    losses = _scores(back, back_logged, demands.reward_range)
+    losses = _scores(compared.swapped(), logged.swapped(), requirements.reward_range)
     if compared.sampled:
         losses = losses[:1]  # differences within tasks underestimate a gain: no bound from above
-    upper = -lower_bound(losses, demands.alpha)
-    return max(lower_bound(scores, demands.alpha), low - high), min(upper, high - low)
+    upper = -lower_bound(losses, requirements.alpha)
+    return max(lower_bound(scores, requirements.alpha), low - high), min(upper, high - low)
 
 
 def _live_value(compared: Compared) -> float:
+    """Estimate the value of the live policy, doubly robustly: a mean over tasks."""
     live = compared.live
     scores = live.modelled_policy + live.weights * (live.rewards - live.modelled_taken)
     return float(per_task(scores, compared.tasks).mean())
 
 
 def _tasks_needed(
-    scores: list[Scores], demands: Requirements, effective: float = math.inf
+    scores: list[Scores], requirements: Requirements, effective: float = math.inf
 ) -> float | None:
     """Extrapolate the growth of the wealth to the number of tasks at which it reaches 1 / alpha.
 
@@ -251,13 +254,13 @@ def _tasks_needed(
     grows in proportion to the tasks.
     """
     best: float | None = None
-    least_gain = demands.least_gain
+    least_gain = requirements.least_gain
     for values, lowest in scores:
         # Mean growth of the log wealth per task for each bet size, as in `betting._log_wealth` with
         # m = least_gain. Tasks needed = log of the wealth wanted / growth per task.
         gains = (values - least_gain) / (least_gain - lowest)
         growth: Floats = np.log1p(np.multiply.outer(FRACTIONS, gains)).mean(axis=1)
-        wanted = -np.log(demands.alpha) - np.log(PORTFOLIO / len(scores))
+        wanted = -np.log(requirements.alpha) - np.log(PORTFOLIO / len(scores))
         needed = wanted[growth > 0] / growth[growth > 0]
         if needed.size and (best is None or needed.min() < best):
             best = float(needed.min())
@@ -267,7 +270,8 @@ def _tasks_needed(
     return max(best, MIN_TASKS, tasks * MIN_EFFECTIVE_SAMPLE / effective)
 
 
-def _nothing(demands: Requirements) -> Verdict:
+def _without_tasks(requirements: Requirements) -> Verdict:
+    """Refuse, since no task is held out to judge by."""
     nan = float("nan")
     return Verdict(
         estimator="none",
@@ -280,8 +284,8 @@ def _nothing(demands: Requirements) -> Verdict:
         lower=nan,
         upper=nan,
         reasons=tuple(_too_few(0, 0.0)),
-        least_gain=demands.least_gain,
-        reward_range=demands.reward_range,
+        least_gain=requirements.least_gain,
+        reward_range=requirements.reward_range,
     )
 
 
@@ -305,10 +309,10 @@ def _too_few(tasks: int, effective: float) -> list[Refusal]:
 
 def _clipped_away(compared: Compared) -> list[Refusal]:
     """Refuse if `clip` removes much of the importance weights, because this may hide a loss."""
-    kept = float(compared.weights.sum()) / max(float(compared.new.weights.sum()), 1e-300)
-    if not compared.clipped or kept >= MIN_SHARE_AFTER_CLIPPING:
+    left = float(compared.weights.sum()) / max(float(compared.new.weights.sum()), 1e-300)
+    if not compared.clipped or left >= MIN_SHARE_AFTER_CLIPPING:
         return []
-    cut = f"--clip cut away {1 - kept:.0%} of the importance weights"
+    cut = f"--clip cut away {1 - left:.0%} of the importance weights"
     text = f"{cut}, so that part was not judged: make the change smaller, or raise --clip"
     return [Refusal(Cause.CLIPPING, text)]
 
@@ -329,12 +333,12 @@ def unusual_weights(weights: Floats) -> list[Refusal]:
     return [Refusal(Cause.MEAN_WEIGHT, text)]
 
 
-def _chance(lower: float, demands: Requirements) -> list[Refusal]:
-    least_gain = demands.least_gain
+def _chance(lower: float, requirements: Requirements) -> list[Refusal]:
+    least_gain = requirements.least_gain
     if lower > least_gain:
         return []
     above = "0" if least_gain == 0 else f"the least gain of {least_gain:g}"
-    confidence = f"{100 * (1 - demands.alpha):.4g} %"
+    confidence = f"{100 * (1 - requirements.alpha):.4g} %"
     bound = f"with {confidence} confidence (one-sided) it is at least {lower:+.4g}"
     text = f"the gain may be chance: {bound}, which is not above {above}"
     return [Refusal(Cause.CHANCE, text)]

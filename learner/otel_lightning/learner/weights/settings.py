@@ -56,7 +56,7 @@ class Training:
     """Advantage above which a completion is good, for the algorithm and for the gate."""
     clip: float = 10.0
     least_gain: float = 0.0
-    """Gain that the gate demands."""
+    """The lower bound of the gain must exceed this, in units of the reward."""
     reward_range: tuple[float, float] | None = None
     """Least and greatest possible reward; None takes those that were logged, and 0 and 1."""
     seed: int = 0

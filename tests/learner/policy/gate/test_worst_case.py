@@ -10,7 +10,7 @@ from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import Requirements, held_out_verdict
 from otel_lightning.learner.policy.gate.judge import Demands, learn_and_judge
 from otel_lightning.learner.policy.gate.worst_case import least_bound
-from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Settings, seen_by
+from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Settings, logged_under
 
 SETTINGS = Settings(steps=300, learning_rate=3.0)
 EVEN = dict.fromkeys("abc", 1 / 3)
@@ -37,7 +37,7 @@ def test_no_rewards_in_the_place_of_missing_ones_give_a_smaller_bound(seed: int)
 
     def bound(rewards: np.ndarray) -> float:
         part = replace(choices, rewards=rewards)
-        both = Compared(seen_by(part, new, model), seen_by(part, live, model), part.tasks)
+        both = Compared(logged_under(part, new, model), logged_under(part, live, model), part.tasks)
         if np.isnan(rewards).any():
             return least_bound(both, np.ones(60, bool), requirements)
         return held_out_verdict(both, requirements, both).lower

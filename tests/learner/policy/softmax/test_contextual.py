@@ -212,7 +212,7 @@ def test_gradient_of_the_policy_ascends_its_doubly_robust_value() -> None:
     from otel_lightning.learner.evaluate.off_policy import METHODS
 
     learned, before = (
-        METHODS["doubly_robust"](contextual.seen_by(choices, shares, modelled)).value
+        METHODS["doubly_robust"](contextual.logged_under(choices, shares, modelled)).value
         for shares in (policy.probabilities(values), even)
     )
     assert learned > before + 0.25

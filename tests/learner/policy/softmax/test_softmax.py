@@ -88,7 +88,7 @@ def test_gradient_is_the_derivative_of_the_estimate(estimator: str, features: in
     model = np.random.default_rng(2).random((len(cells.shares), 4))
 
     def value(probabilities: np.ndarray) -> float:
-        seen = contextual.seen_by(choices, probabilities[rows], model[rows])
+        seen = contextual.logged_under(choices, probabilities[rows], model[rows])
         return METHODS[ESTIMATES[estimator]](seen).value
 
     numeric = np.zeros_like(pi)

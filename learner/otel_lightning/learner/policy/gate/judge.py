@@ -18,8 +18,8 @@ from otel_lightning.learner.policy.softmax import contextual
 from otel_lightning.learner.policy.softmax.choice_arrays import (
     Choices,
     Settings,
+    logged_under,
     reward_model,
-    seen_by,
 )
 from otel_lightning.learner.policy.softmax.features import Features
 
@@ -31,7 +31,7 @@ ENOUGH_REWARDED = 10
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What a user demands of a policy; `Requirements` with a range that may be unknown."""
+    """What a user demands of a policy: `Requirements` before the range of the rewards is known."""
 
     reward_range: Range | None = None
     """Smallest and largest possible reward; None takes those of the logged rewards."""
@@ -104,7 +104,9 @@ def learn_and_judge(
     # rewards that it is corrected by.
     modelled = _at_worst(rewarded, reward_model(train), probabilities - live, rewards)
     compared = Compared(
-        seen_by(choices, probabilities, modelled), seen_by(choices, live, modelled), choices.tasks
+        logged_under(choices, probabilities, modelled),
+        logged_under(choices, live, modelled),
+        choices.tasks,
     )
     verdict = _verdict(compared, rewarded, in_train, rewards, demands)
     # The gate would say "may be chance", which sounds as if more data could help.
@@ -147,8 +149,8 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
     modelled = np.clip(policy.standard.apply(values) @ model.T, low, high)
     modelled = _at_worst(rewarded, modelled, new - live, rewards)
     compared = Compared(
-        contextual.seen_by(choices, new, modelled),
-        contextual.seen_by(choices, live, modelled),
+        contextual.logged_under(choices, new, modelled),
+        contextual.logged_under(choices, live, modelled),
         choices.tasks,
     )
     verdict = _verdict(compared, rewarded, in_train, rewards, demands)

@@ -82,7 +82,7 @@ def reward_model(choices: Choices) -> Floats:
     return np.where(tried > 0, means, means[tried > 0].min())
 
 
-def seen_by(choices: Choices, probabilities: Floats, model: Floats) -> Logged:
+def logged_under(choices: Choices, probabilities: Floats, model: Floats) -> Logged:
     """Compute the importance weights of logged choices under a policy.
 
     Args:

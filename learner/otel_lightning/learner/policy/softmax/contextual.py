@@ -152,7 +152,7 @@ def learn_shares(choices: Choices, settings: Settings) -> Floats:
     return np.asarray(policy.probabilities(nothing[:1])[0], dtype=np.float64)
 
 
-def seen_by(choices: Choices, probabilities: Floats, modelled: Floats) -> Logged:
+def logged_under(choices: Choices, probabilities: Floats, modelled: Floats) -> Logged:
     """Compute the importance weights of logged choices under a contextual policy.
 
     Args:

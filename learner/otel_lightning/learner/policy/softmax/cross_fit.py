@@ -68,7 +68,7 @@ def cross_fitted(choices: Choices, probabilities: Floats, features: Features) ->
             parts = used[kept].T @ data.inputs[kept]  # [K, D + 1]
             weights[name][learned] = _residual_weights(inside, parts)
     tried, inverse = choices.tried, choices.per_arm(1 / choices.propensities)
-    seen = contextual.seen_by(choices, probabilities, modelled)
+    seen = contextual.logged_under(choices, probabilities, modelled)
     return replace(
         seen,
         # By propensities each arm's sum of 1 / mu is N in expectation; the ratio says how far its

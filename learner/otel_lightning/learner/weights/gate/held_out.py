@@ -129,13 +129,13 @@ def _over(compared: Compared, judged: Rollouts, least_gain: float) -> list[Refus
     return fallen(replace(in_time, new=clipped), least_gain, BY_RUNNING)
 
 
-def _no_better_than_chance(compared: Compared, demands: Requirements) -> list[Refusal]:
+def _no_better_than_chance(compared: Compared, requirements: Requirements) -> list[Refusal]:
     """Refuse a gain that weights without any relation to the rewards would have as well.
 
     Such weights are made by permuting rewards among the rollouts of a task. Weights that sharpen
     all answers, or prefer some tasks, are as good after the permutation as before.
     """
-    limits, alpha = demands.reward_range, demands.alpha
+    limits, alpha = requirements.reward_range, requirements.alpha
     within = within_tasks(compared, limits)
     if within is None:
         return []
