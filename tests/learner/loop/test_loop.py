@@ -32,6 +32,7 @@ from otel_lightning.learner.loop.splits import divide
 from otel_lightning.learner.loop.stages import Loop, learn_shares
 from otel_lightning.learner.loop.state import State
 from otel_lightning.learner.named_sql import append
+from otel_lightning.learner.policy.serving import flag_document
 from otel_lightning.learner.policy.serving import flag_file as files
 from otel_lightning.learner.rollout_runner import read_tasks
 from otel_lightning.learner.runs import Run
@@ -130,7 +131,7 @@ def run(file: Path, store: Path) -> Result:
 
 def live_text(folder: Path, name: str) -> str:
     document = files.read_flag_file(folder / "flags.json", f"{name}-prompt")
-    shares = files.live_shares(document, f"{name}-prompt")
+    shares = flag_document.live_shares(document, f"{name}-prompt")
     best = max(shares, key=lambda arm: shares[arm])
     return str(document["flags"][f"{name}-prompt"]["variants"][best])
 

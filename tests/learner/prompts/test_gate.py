@@ -13,6 +13,7 @@ from support.stores import ask
 
 from otel_lightning.learner import DataError
 from otel_lightning.learner.cli import cli
+from otel_lightning.learner.policy.serving import flag_document
 from otel_lightning.learner.policy.serving import flag_file as files
 from otel_lightning.learner.prompts.compare import Comparison, apply_decision, decide
 from otel_lightning.learner.rollout_runner import Report
@@ -72,7 +73,7 @@ def report(success: dict[str, float], tasks: int, samples: int, seed: int) -> Re
 
 
 def shares(flags: Path) -> dict[str, float]:
-    return files.live_shares(files.read_flag_file(flags, KEY), KEY)
+    return flag_document.live_shares(files.read_flag_file(flags, KEY), KEY)
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from support.prompt_server import (
 from support.running import serving
 
 from otel_lightning.learner.cli import cli
-from otel_lightning.learner.policy.serving import flag_file as files
+from otel_lightning.learner.policy.serving import flag_document
 from otel_lightning.learner.prompts.proposals.ask import read_proposal
 from otel_lightning.learner.prompts.proposals.checks import Limits, refusal
 from otel_lightning.learner.prompts.serving.variants import text_hash
@@ -163,7 +163,10 @@ def test_file_keeps_its_formatting_and_rollback_restores_the_shares(
     assert listed.exit_code == 0, listed.output
     back = CliRunner().invoke(cli, ["rollback", *where], catch_exceptions=False)
     assert back.exit_code == 0, back.output
-    assert files.live_shares({"flags": {"k": flag(flags)}}, "k") == {"careful": 0.66, "brief": 0.34}
+    assert flag_document.live_shares({"flags": {"k": flag(flags)}}, "k") == {
+        "careful": 0.66,
+        "brief": 0.34,
+    }
 
 
 def test_stock_flagd_provider_serves_the_new_variants(

@@ -42,10 +42,6 @@ UNFOLDED = 300
 """Width of a table in a file or a pipe, in characters: wide enough that no cell is folded."""
 
 
-MIN_SHARE = 0.0001
-"""Smallest share of the traffic that a flag file can express: the unit of a weight."""
-
-
 class Percent(click.ParamType[float]):
     """A share: `10%` or `0.1`."""
 
@@ -53,12 +49,14 @@ class Percent(click.ParamType[float]):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
         """Read a share above 0 and below 1."""
+        from otel_lightning.learner.policy.serving.flag_document import SHARE_UNIT
+
         text = str(value)
         try:
             share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
         except ValueError:
             self.fail(f"'{value}' is no share such as 10% or 0.1.", param, ctx)
-        if not MIN_SHARE <= share < 1:
+        if not SHARE_UNIT <= share < 1:
             self.fail(f"'{value}' is not at least 0.01% and below 100%.", param, ctx)
         return share
 
@@ -260,7 +258,7 @@ def policies(store: str, *, key: str | None, flags: Path | None) -> None:
 
         with open_store(store, create=False) as opened:
             keys = sorted({row["key"] for row in policies_of(opened, key)})
-            compared = [ship.compare(opened, one, flags) for one in keys]
+            compared = [ship.describe_served(opened, one, flags) for one in keys]
             rows = policies_of(opened, key)  # as comparing has left them
     if not rows:
         learn = next_command(

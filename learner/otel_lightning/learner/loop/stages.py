@@ -24,7 +24,7 @@ from otel_lightning.learner.loop.server import ModelServer
 from otel_lightning.learner.loop.splits import Split
 from otel_lightning.learner.loop.state import Result, State
 from otel_lightning.learner.named_sql import read
-from otel_lightning.learner.policy.serving import flag_file
+from otel_lightning.learner.policy.serving import flag_document, flag_file
 from otel_lightning.learner.policy.serving.versions import mark_promoted
 from otel_lightning.learner.prompts.compare import (
     Comparison,
@@ -284,7 +284,7 @@ def learn_shares(loop: Loop, number: int) -> Result:
 
     part = given(loop.config.policy)
     document = flag_file.read_flag_file(part.flags, part.key)
-    if len(flag_file.live_shares(document, part.key)) < 2:  # noqa: PLR2004 - a choice needs two
+    if len(flag_document.live_shares(document, part.key)) < 2:  # noqa: PLR2004 - a choice needs two
         return NOTHING, {"why": "the flag serves a single variant"}
     alpha, run_id = loop.alpha(number), f"{loop.config.name}.{number}.policy"
     if (document["flags"][part.key].get("metadata") or {}).get(POLICY_VERSION) == run_id:

@@ -11,7 +11,7 @@ import polars as pl
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy.serving import flag_file
+from otel_lightning.learner.policy.serving import flag_document, flag_file
 from otel_lightning.learner.policy.serving.served import arms_of, features_of, shares_in_context
 from otel_lightning.learner.policy.serving.versions import policies_of, versions_in_context
 from otel_lightning.learner.policy.softmax import contextual
@@ -93,7 +93,7 @@ def check_named(
     if not given:
         raise DataError(NOTHING_NAMED)
     if flags is not None:
-        flag_file.check_serves(flag_file.read_flag_file(flags, key), key, flags)
+        flag_document.check_serves(flag_file.read_flag_file(flags, key), key, flags)
     if version is not None:
         recorded = policies_of(store, key)
         in_context = {one for one, _, _ in versions_in_context(store, key)}
@@ -125,15 +125,15 @@ def _of_version(
 
 def _of_file(store: Store, rows: pl.DataFrame, key: str, flags: Path) -> Candidate:
     document = flag_file.read_flag_file(flags, key)
-    served = flag_file.live_shares(document, key)
-    flag_file.check_logged(rows["arm"].unique().to_list(), list(served), key, flags)
+    served = flag_document.live_shares(document, key)
+    flag_document.check_logged(rows["arm"].unique().to_list(), list(served), key, flags)
     label = f"'{flags}'"
-    part = flag_file.our_part(document, key)
+    part = flag_document.flag_part(document, key)
     names = features_of(part)
     if not names:
         return _fixed(label, served, rows)
     # A canary is served as version@share; its features are declared by the policy itself.
-    version = (flag_file.served_version(part) or "").split("@")[0]
+    version = (flag_document.served_version(part) or "").split("@")[0]
     for row in policies_of(store, key):
         if row["version"] == version and row["learned"].get("expressions"):
             features = read_features(store, row["learned"]["expressions"], rows["rollout_id"])

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -33,10 +33,10 @@ from otel_lightning.learner.policy.logged.choices import (
     as_choices,
     read_choices,
 )
-from otel_lightning.learner.policy.serving import flag_file, joint
+from otel_lightning.learner.policy.serving import flag_document, flag_file, joint
 from otel_lightning.learner.policy.serving.served import features_of, shares_in_context
 from otel_lightning.learner.policy.serving.settled import settle
-from otel_lightning.learner.policy.serving.ship import promote, stable_part, stable_shares
+from otel_lightning.learner.policy.serving.ship import promote, stable_document
 from otel_lightning.learner.policy.serving.versions import (
     add_policy,
     forget_run,
@@ -114,7 +114,7 @@ class Learned:
     version: str
     """Id of the run; also the policy's version in traces and in `policies`."""
     weights: dict[str, int]
-    """Share of the traffic of each arm that may be served, in units of 1 / `flag_file.WHOLE`."""
+    """Share of the traffic of each arm that may be served, in units of `SHARE_UNIT`."""
     verdict: Verdict
     learned_from: int
     """Number of training rollouts with a reward."""
@@ -151,18 +151,40 @@ def learn_policy(store: StoreLike, request: Request) -> Learned:
 
 
 def _promote(store: StoreLike, request: Request, learned: Learned) -> None:
+    key, flags, version = request.key, request.flags, learned.version
     try:
-        with opened(store) as found:
-            promote(
-                found, request.key, request.flags, output=request.output, version=learned.version
-            )
+        with opened(store) as db:
+            promote(db, key, flags, output=request.output, version=version)
     except OSError as error:
         raise DataError(
-            f"Policy {learned.version} passed the gate and is kept as a candidate, but "
+            f"Policy {version} passed the gate and is kept as a candidate, but "
             f"'{request.output}' cannot be written: {error.strerror}."
         ) from error
     except RefusedError as refusal:  # the flag was changed while this policy was learned
         raise DataError(str(refusal)) from refusal
+
+
+class _Data(NamedTuple):
+    """The data that a policy is learned from, and the live policy that it is compared with."""
+
+    logged: LoggedChoices
+    rows: pl.DataFrame
+    """The choices with a reward, then those without one."""
+    spec: dict[str, str]
+    """SQL expression of each declared feature."""
+    features: Features
+    """Values of the features for each row."""
+    document: dict[str, Any]
+    """The flag file with the live policy: during a canary, the policy before the canary."""
+    live: dict[str, float]
+    """Share of the traffic that the live policy gives each arm."""
+    rule: str | None
+    """Report of the rule that gave the rewards; None without a rule."""
+
+    @property
+    def in_train(self) -> Booleans:
+        """Whether each row is for training, shape [N]; the others are held out."""
+        return (self.rows["split"] == TRAIN).to_numpy()
 
 
 def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
@@ -172,56 +194,83 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
     if request.promote:
         request.output.parent.mkdir(parents=True, exist_ok=True)
     spec = read_spec(request.features) if request.features else {}
-    with opened(store) as found:
-        settle(found, request.key, request.flags)
-        # The rule comes after all that can be refused without it: it may run for long.
-        name, rule = rules.chosen(found, request.reward)
-        window = replace(request.window, reward=name)
-        logged = read_choices(found, window, known_versions(found, request.key))
-        _check_one_live(found, request.key, logged.rows)
-        # During a canary, the policy to beat is the one before the canary: the canary itself was
-        # not judged by this data.
-        live = stable_shares(found, request.key, document)
-        stable = stable_part(found, request.key, document)
-        rows = logged.rows
-        if logged.unrewarded.height:
-            rows = pl.concat([rows, logged.unrewarded])
-        features = read_features(found, spec, rows["rollout_id"])
+    with opened(store) as db:
+        data = _read(db, request, document, spec)
     # The store is closed while learning computes, so that an ingester or another command can open
     # it.
-    whole = _choices(rows, document, request)
-    rewarded = ~np.isnan(whole.rewards)
-    choices = whole if rewarded.all() else whole.where(rewarded)
-    in_train = (rows["split"] == TRAIN).to_numpy()
-    # Rollouts without a reward are the last rows, so the first `len(choices.taken)` have one.
-    if not in_train[: len(choices.taken)].any():
+    choices = _choices(data.rows, document, request)
+    rewarded = ~np.isnan(choices.rewards)
+    if not data.in_train[rewarded].any():
         raise DataError(
-            f"All {len(choices.taken)} rollouts are held out, so there is nothing to learn from. "
+            f"All {rewarded.sum()} rollouts are held out, so there is nothing to learn from. "
             "Collect rollouts of more tasks, or lower --held-out."
         )
-    served_now = flag_file.with_our_part(document, request.key, stable)
-    judged, extra = _by_kind(
-        whole, in_train, request, spec=spec, features=features, live=live, document=served_now
-    )
-    shares = zip(choices.arms, judged.shares.tolist(), choices.may_serve, strict=True)
-    served = {arm: share for arm, share, may in shares if may}
-    verdict, weights = judged.verdict, flag_file.integer_weights(served)
-    # The shares as they will be served, in whole weights, so that `promote` prints the same ones.
-    after = np.array([weights.get(arm, 0) / flag_file.WHOLE for arm in choices.arms])
-    learned = Learned(
-        version=run.run_id,
-        weights=weights,
-        verdict=verdict,
-        learned_from=int(in_train[rewarded].sum()),
+    judged, parameters = _learn_and_judge(choices, data, request)
+    learned = _summarised(judged, choices, data, request, run.run_id)
+    with opened(store) as db:
+        return _record(db, run, learned, request, live=data.live, parameters=parameters)
+
+
+def _read(store: Store, request: Request, document: dict[str, Any], spec: dict[str, str]) -> _Data:
+    """Read the logged choices, their features and the live policy.
+
+    Args:
+        store: An open store.
+        request: The flag, the reward and the window.
+        document: The content of the flag file.
+        spec: SQL expression of each declared feature.
+    """
+    settle(store, request.key, request.flags)
+    # The rule comes after all that can be refused without it: it may run for long.
+    name, rule = rules.chosen(store, request.reward)
+    window = replace(request.window, reward=name)
+    logged = read_choices(store, window, known_versions(store, request.key))
+    _check_one_live(store, request.key, logged.rows)
+    rows = logged.rows
+    if logged.unrewarded.height:
+        rows = pl.concat([rows, logged.unrewarded])
+    stable = stable_document(store, request.key, document)
+    return _Data(
         logged=logged,
-        rewards=judged.rewards,
-        arms=describe(choices, live, after),
-        # Shuffled rewards are a control: what was learned from them is never served.
-        promoted=verdict.passed and request.promote and request.shuffle_rewards is None,
-        notes=(*([str(rule)] if rule else ()), *_notes(logged, choices, features, live, request)),
+        rows=rows,
+        spec=spec,
+        features=read_features(store, spec, rows["rollout_id"]),
+        document=stable,
+        live=flag_document.live_shares(stable, request.key),
+        rule=str(rule) if rule else None,
     )
-    with opened(store) as found:
-        return _record(found, run, learned, request, live=live, extra=extra)
+
+
+def _summarised(
+    judged: Judged, choices: Choices, data: _Data, request: Request, version: str
+) -> Learned:
+    """Describe a judged policy with the shares that would be served, and the notes on the data.
+
+    Args:
+        judged: The policy and its verdict.
+        choices: All logged choices, shape [N]; the reward is NaN where it is missing.
+        data: What it was learned from.
+        request: The settings.
+        version: Version of the policy.
+    """
+    rewarded = ~np.isnan(choices.rewards)
+    with_reward = choices if rewarded.all() else choices.where(rewarded)
+    shares = zip(choices.arms, judged.shares.tolist(), choices.may_serve, strict=True)
+    weights = flag_document.integer_weights({arm: share for arm, share, may in shares if may})
+    # The shares as they will be served, in whole weights, so that `promote` prints the same ones.
+    after = np.array([weights.get(arm, 0) / flag_document.WHOLE for arm in choices.arms])
+    return Learned(
+        version=version,
+        weights=weights,
+        verdict=judged.verdict,
+        learned_from=int(data.in_train[rewarded].sum()),
+        logged=data.logged,
+        rewards=judged.rewards,
+        arms=describe(with_reward, data.live, after),
+        # Shuffled rewards are a control: what was learned from them is never served.
+        promoted=judged.verdict.passed and request.promote and request.shuffle_rewards is None,
+        notes=_notes(with_reward, data, request),
+    )
 
 
 def _check_one_live(store: Store, key: str, rows: pl.DataFrame) -> None:
@@ -236,26 +285,26 @@ def _check_one_live(store: Store, key: str, rows: pl.DataFrame) -> None:
 
 
 def _check_served(document: dict[str, Any], request: Request) -> None:
-    served = set(flag_file.variants(document, request.key))
-    if len(served - flag_file.retired(document, request.key)) < 2:  # noqa: PLR2004 - a choice needs two
+    served = set(flag_document.variants(document, request.key))
+    if len(served - flag_document.retired(document, request.key)) < 2:  # noqa: PLR2004 - a choice needs two
         raise DataError(
             f"Flag '{request.key}' in '{request.flags}' may serve fewer than two variants, so "
             "there is nothing to choose. Add a variant, or raise a weight of 0."
         )
     # The gain over a flag that serves nothing would be the whole value of the new policy.
-    flag_file.check_serves(document, request.key, request.flags)
+    flag_document.check_serves(document, request.key, request.flags)
 
 
 def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> Choices:
     """Number the arms: first the variants in the order of the file, then arms it no longer has."""
     known = set(rows["arm"].unique())
     tried = set(rows["arm"].filter(rows["outcome"].is_not_null()).unique())
-    variants = flag_file.variants(document, request.key)
-    retired = flag_file.retired(document, request.key)
+    variants = flag_document.variants(document, request.key)
+    retired = flag_document.retired(document, request.key)
     arms = variants + sorted(known - set(variants))
     served = np.array([arm in variants and arm not in retired for arm in arms], dtype=bool)
     may_serve = [arm for arm in variants if arm not in retired]
-    flag_file.check_logged(tried, may_serve, request.key, request.flags)
+    flag_document.check_logged(tried, may_serve, request.key, request.flags)
     if len(tried) == 1:
         raise DataError(
             f"Only arm '{min(tried)}' of flag '{request.key}' was tried, by "
@@ -271,49 +320,41 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
     return replace(as_choices(rows, arms), served=served)
 
 
-def _by_kind(  # noqa: PLR0913 - the data, the features and the live policy
-    choices: Choices,
-    in_train: Booleans,
-    request: Request,
-    *,
-    spec: dict[str, str],
-    features: Features,
-    live: dict[str, float],
-    document: dict[str, Any],
+def _learn_and_judge(
+    choices: Choices, data: _Data, request: Request
 ) -> tuple[Judged, dict[str, Any]]:
     """Learn and judge a contextual policy if features are declared, else one without features.
 
     Args:
-        choices: All logged choices, shape [N].
-        in_train: Whether a choice is for training, shape [N].
+        choices: All logged choices, shape [N]; the reward is NaN where it is missing.
+        data: The features of the choices, and the live policy.
         request: The flag, the settings and the requirements of the gate.
-        spec: SQL expression of each declared feature.
-        features: Their values for each choice.
-        live: Share of the traffic that the live policy gives each arm.
-        document: The flag file with the live policy.
 
     Returns:
         The policy with its verdict, and further parameters of the policy to record.
     """
-    part = _live_part(features, document, request)
+    part = _live_part(data, request)
     demands = Demands(request.reward_range, request.least_gain, request.alpha)
-    if not spec:
-        return learn_and_judge(choices, in_train, live, request.settings, demands), {}
-    check_leaks(features, choices.rewards)
-    by_default = flag_file.live_shares(document, request.key) if not part["targeting"] else {}
-    rows = shares_in_context(part, features, choices.arms, by_default)
-    found = learn_and_judge_in_context(
-        choices, features, in_train, rows, settings=request.settings, demands=demands
+    if not data.spec:
+        return learn_and_judge(choices, data.in_train, data.live, request.settings, demands), {}
+    check_leaks(data.features, choices.rewards)
+    by_default = data.live if not part["targeting"] else {}
+    live = shares_in_context(part, data.features, choices.arms, by_default)
+    judged = learn_and_judge_in_context(
+        choices, data.features, data.in_train, live, settings=request.settings, demands=demands
     )
-    parameters = found.policy.as_parameters() if found.policy else {}
-    extra = {"contextual": parameters, "expressions": spec, "servable": features.binary}
-    return found, extra
+    parameters = {
+        "contextual": judged.policy.as_parameters() if judged.policy else {},
+        "expressions": data.spec,
+        "servable": data.features.binary,
+    }
+    return judged, parameters
 
 
-def _live_part(features: Features, document: dict[str, Any], request: Request) -> dict[str, Any]:
+def _live_part(data: _Data, request: Request) -> dict[str, Any]:
     """Return the live policy's part of the flag; refuse if it sees an undeclared feature."""
-    part = flag_file.our_part(document, request.key)
-    unknown = [name for name in features_of(part) if name not in features.names]
+    part = flag_document.flag_part(data.document, request.key)
+    unknown = [name for name in features_of(part) if name not in data.features.names]
     if unknown:
         raise DataError(
             f"The live policy of flag '{request.key}' sees the feature '{unknown[0]}'. Declare it "
@@ -322,26 +363,26 @@ def _live_part(features: Features, document: dict[str, Any], request: Request) -
     return part
 
 
-def _notes(
-    logged: LoggedChoices,
-    choices: Choices,
-    features: Features,
-    live: Mapping[str, float],
-    request: Request,
-) -> tuple[str, ...]:
-    notes: list[str] = []
-    if logged.without_propensity:
-        notes.append(
-            f"{number_of(logged.without_propensity, 'choice')} without a propensity left out."
-        )
-    notes += [*logged.notes]
-    if logged.missing.count:
-        notes.append(str(logged.missing))
-    notes += features.notes
+def _notes(choices: Choices, data: _Data, request: Request) -> tuple[str, ...]:
+    """Say in sentences what a user should know about the data.
+
+    Args:
+        choices: The choices with a reward.
+        data: What the policy was learned from.
+        request: The settings.
+    """
+    notes: list[str] = [data.rule] if data.rule else []
+    if data.logged.without_propensity:
+        count = number_of(data.logged.without_propensity, "choice")
+        notes.append(f"{count} without a propensity left out.")
+    notes += data.logged.notes
+    if data.logged.missing.count:
+        notes.append(str(data.logged.missing))
+    notes += data.features.notes
     unserved = [a for a, may in zip(choices.arms, choices.may_serve, strict=True) if not may]
     if unserved:
         notes.append(f"Not served (retired, or gone from the file): {', '.join(unserved)}.")
-    before = np.array([live.get(arm, 0.0) for arm in choices.arms])
+    before = np.array([data.live.get(arm, 0.0) for arm in choices.arms])
     held = hold_new_arms(choices, before, request.settings.exploration)
     notes += [
         f"Arm '{arm}' is new: it keeps {share:.2%} of the traffic until {ENOUGH_REWARDED} rollouts "
@@ -349,7 +390,7 @@ def _notes(
         for arm, share, count in zip(held.arms, held.held, held.tried, strict=False)
         if not np.isnan(share)
     ]
-    return (*notes, *drift(logged.rows))
+    return (*notes, *drift(data.logged.rows))
 
 
 def _record(  # noqa: PLR0913 - the result, and what it was compared with
@@ -359,15 +400,15 @@ def _record(  # noqa: PLR0913 - the result, and what it was compared with
     request: Request,
     *,
     live: Mapping[str, float],
-    extra: dict[str, Any],
+    parameters: dict[str, Any],
 ) -> Learned:
     """Record the run, and the policy as a candidate with its parent and data fingerprint."""
     data = fingerprint(learned.logged.rows.drop("policy_version", "time"))
     if request.shuffle_rewards is None:
         told = told_candidates(judged_before(store, run, data))
         learned = replace(learned, notes=(*learned.notes, *told))
-    probabilities = {arm: weight / flag_file.WHOLE for arm, weight in learned.weights.items()}
-    policy = run.policy(request.key, probabilities, asdict(request.settings) | extra)
+    probabilities = {arm: weight / flag_document.WHOLE for arm, weight in learned.weights.items()}
+    policy = run.policy(request.key, probabilities, asdict(request.settings) | parameters)
     former = [row for row in policies_of(store, request.key) if row["status"] == "live"]
     parent = former[-1]["version"] if former else None
     verdict = learned.verdict

@@ -11,7 +11,7 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.confidence import ALPHA
 from otel_lightning.learner.evaluate.paired import PairedComparison, compare
 from otel_lightning.learner.named_sql import append
-from otel_lightning.learner.policy.serving import flag_file
+from otel_lightning.learner.policy.serving import flag_document, flag_file
 from otel_lightning.learner.policy.serving.settled import settle
 from otel_lightning.learner.policy.serving.ship import promote
 from otel_lightning.learner.policy.serving.versions import add_policy, forget_run
@@ -64,8 +64,8 @@ def arms_of(comparison: Comparison) -> list[str]:
     """
     key, flags = comparison.key, comparison.flags
     document = flag_file.read_flag_file(flags, key)
-    known = flag_file.variants(document, key)
-    live = flag_file.live_shares(document, key)
+    known = flag_document.variants(document, key)
+    live = flag_document.live_shares(document, key)
     against = comparison.against or champion(flags, key)
     chosen = list(comparison.candidates) or [a for a in candidates_of(document, key) if a in live]
     chosen = [arm for arm in dict.fromkeys(chosen) if arm != against]
@@ -94,7 +94,7 @@ def champion(flags: Path, key: str) -> str:
     Raises:
         DataError: If the flag serves nothing.
     """
-    live = flag_file.live_shares(flag_file.read_flag_file(flags, key), key)
+    live = flag_document.live_shares(flag_file.read_flag_file(flags, key), key)
     if not live:
         raise DataError(f"Flag '{key}' in '{flags}' serves nothing.")
     # The name breaks ties, so that every process chooses the same variant.
@@ -150,7 +150,7 @@ def apply_decision(store: StoreLike, comparison: Comparison, decision: Decision)
     with opened(store) as found:
         settle(found, key, flags)
         document = flag_file.read_flag_file(flags, key)
-        live = flag_file.live_shares(document, key)
+        live = flag_document.live_shares(document, key)
         served = (document["flags"][key].get("metadata") or {}).get(POLICY_VERSION)
         # The version in the file says whether this decision was carried out already, by a process
         # that was killed afterwards.
@@ -170,7 +170,7 @@ def apply_decision(store: StoreLike, comparison: Comparison, decision: Decision)
                     ) from error
             elif any(arm in live for arm in losers):
                 change_variants(found, VariantChange(flags, key, decision.run_id, retired=losers))
-    now = flag_file.live_shares(flag_file.read_flag_file(flags, key), key)
+    now = flag_document.live_shares(flag_file.read_flag_file(flags, key), key)
     return replace(decision, shares=now)
 
 

@@ -12,7 +12,7 @@ from otel_lightning.collector.terminal.progress import Progress
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow
-from otel_lightning.learner.policy.serving import flag_file
+from otel_lightning.learner.policy.serving import flag_document, flag_file
 from otel_lightning.learner.prompts.logged.records import Record, make_records
 from otel_lightning.learner.prompts.logged.rollouts import (
     Rollouts,
@@ -133,11 +133,11 @@ def _has_changed(path: Path, text: str) -> bool:
 
 def _plan(store: Store, request: Request) -> Plan:
     key = request.window.key
-    seen = flag_file.reading(request.flags, key)
-    document = seen.document
+    file = flag_file.read_with_text(request.flags, key)
+    document = file.document
     check_flag(request.flags, document, key)
     variants = variants_with_text(document, key)
-    live = flag_file.live_shares(document, key)
+    live = flag_document.live_shares(document, key)
     serving = [arm for arm in live if arm in variants]
     if not serving:
         raise DataError(
@@ -148,7 +148,7 @@ def _plan(store: Store, request: Request) -> Plan:
     rollouts = read_rollouts(store, replace(request.window, reward=name))
     # Rollouts whose variants are all gone say nothing about a prompt of today.
     logged = rollouts.rows["arm"].unique().to_list()
-    flag_file.check_logged(logged, flag_file.variants(document, key), key, request.flags)
+    flag_document.check_logged(logged, flag_document.variants(document, key), key, request.flags)
     proposed = {arm: parent for arm, parent in candidates_of(document, key).items() if arm in live}
     losers = ruled_out(rollouts, proposed)
     left = {arm: share for arm, share in live.items() if arm not in losers}
@@ -175,7 +175,7 @@ def _plan(store: Store, request: Request) -> Plan:
         calls=calls,
         parent=ordered[0],
         room=room,
-        flags_text=seen.text,
+        flags_text=file.text,
         rule=str(rule) if rule else None,
     )
 
@@ -250,9 +250,9 @@ def _previewed(result: Proposed, request: Request) -> Change | None:
     document = flag_file.read_flag_file(request.flags, key)
     new = shares_of(result.candidates, request.share)
     weights = diluted(document, key, new, result.retired)
-    part = flag_file.policy_part(document, key, weights, result.run_id)
-    after = flag_file.live_shares(flag_file.with_our_part(document, key, part), key)
-    return Change(flag_file.live_shares(document, key), after)
+    part = flag_document.policy_part(document, key, weights, result.run_id)
+    after = flag_document.live_shares(flag_document.with_flag_part(document, key, part), key)
+    return Change(flag_document.live_shares(document, key), after)
 
 
 def _judged_before(rows: Sequence[dict[str, Any]], plan: Plan) -> tuple[Judged, ...]:

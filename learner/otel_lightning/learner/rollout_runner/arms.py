@@ -9,7 +9,8 @@ from typing import Any
 
 from otel_lightning.instrumentation.attributes import POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy.serving.flag_file import read_flag_file, variants
+from otel_lightning.learner.policy.serving.flag_document import variants
+from otel_lightning.learner.policy.serving.flag_file import read_flag_file
 from otel_lightning.learner.rollout_runner.plan import Arms
 
 WAY_OUT = (

@@ -137,10 +137,10 @@ def changes_of(store: Store, live: Path | None) -> list[Row]:
 
 def standing(history: list[Row]) -> list[Row]:
     """Return the promotions that were not rolled back; each rollback undoes the one before it."""
-    kept: list[Row] = []
+    standing: list[Row] = []
     for row in history:
-        kept = kept[:-1] if row["action"] == "rollback" else [*kept, row]
-    return kept
+        standing = standing[:-1] if row["action"] == "rollback" else [*standing, row]
+    return standing
 
 
 def name_of(live: Path) -> str:

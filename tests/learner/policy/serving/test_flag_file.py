@@ -12,7 +12,7 @@ from openfeature.contrib.provider.flagd.config import ResolverType
 from openfeature.evaluation_context import EvaluationContext
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy.serving import flag_file
+from otel_lightning.learner.policy.serving import flag_document, flag_file
 from otel_lightning.learner.policy.serving.flag_text import (
     member_text,
     with_member_text,
@@ -43,8 +43,8 @@ def write(path: Path, document: Any) -> Path:
 
 
 def with_policy(path: Path, weights: dict[str, int], version: str = "v1") -> str:
-    seen = flag_file.reading(path, "support-prompt")
-    return flag_file.with_policy(seen, "support-prompt", weights, version)
+    seen = flag_file.read_with_text(path, "support-prompt")
+    return flag_file.text_with_policy(seen, "support-prompt", weights, version)
 
 
 def test_only_targeting_and_our_metadata_change(tmp_path: Path) -> None:
@@ -159,10 +159,10 @@ def test_member_at_any_place_can_be_removed(name: str) -> None:
 @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=12))
 def test_integer_weights_add_up_and_are_near_the_probabilities(parts: list[float]) -> None:
     probabilities = {str(i): part / sum(parts) for i, part in enumerate(parts)}
-    weights = flag_file.integer_weights(probabilities)
-    assert sum(weights.values()) == flag_file.WHOLE
+    weights = flag_document.integer_weights(probabilities)
+    assert sum(weights.values()) == flag_document.WHOLE
     for arm, share in probabilities.items():
-        assert abs(weights[arm] - flag_file.WHOLE * share) < 1 + 1e-6
+        assert abs(weights[arm] - flag_document.WHOLE * share) < 1 + 1e-6
 
 
 def test_stock_flagd_provider_serves_the_learned_fractions(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_missing_flag_file_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 def test_file_that_was_edited_since_it_was_read_is_not_replaced(tmp_path: Path) -> None:
     path = write(tmp_path / "flags.json", DOCUMENT)
-    seen = flag_file.reading(path, "support-prompt")
+    seen = flag_file.read_with_text(path, "support-prompt")
     path.write_text("{}")
     with (
         pytest.raises(flag_file.ChangedError, match="changed by another program"),
@@ -246,7 +246,7 @@ def test_file_that_was_edited_since_it_was_read_is_not_replaced(tmp_path: Path) 
 
 def test_file_that_is_edited_during_the_record_is_not_replaced(tmp_path: Path) -> None:
     path = write(tmp_path / "flags.json", DOCUMENT)
-    seen = flag_file.reading(path, "support-prompt")
+    seen = flag_file.read_with_text(path, "support-prompt")
     with pytest.raises(flag_file.ChangedError), flag_file.replacing(path, "new", seen):
         path.write_text("{}")
     assert path.read_text() == "{}"

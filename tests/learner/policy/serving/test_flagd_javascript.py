@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.running import finish
 
-from otel_lightning.learner.policy.serving import flag_file, flag_rules
+from otel_lightning.learner.policy.serving import flag_document, flag_file, flag_rules
 
 ROOT = Path(__file__).parents[4]
 CLIENT = ROOT / "tests" / "clients" / "flagd"
@@ -54,11 +54,11 @@ def chi_square(served: dict[str, int], shares: dict[str, float]) -> float:
     return sum((served.get(a, 0) - total * p) ** 2 / (total * p) for a, p in shares.items() if p)
 
 
-def written(tmp_path: Path, weights: flag_file.Weights) -> Path:
+def written(tmp_path: Path, weights: flag_document.Weights) -> Path:
     path = tmp_path / "flags.json"
     path.write_text(TEXT)
-    seen = flag_file.reading(path, "prompt")
-    path.write_text(flag_file.with_policy(seen, "prompt", weights, "v1"))
+    seen = flag_file.read_with_text(path, "prompt")
+    path.write_text(flag_file.text_with_policy(seen, "prompt", weights, "v1"))
     return path
 
 
@@ -94,9 +94,9 @@ def test_javascript_serves_the_variants_of_combinations(javascript: Path, tmp_pa
     document = json.loads(TEXT)
     document["flags"]["model"] = other
     path.write_text(json.dumps(document))
-    seen = flag_file.reading(path, "prompt+model")
+    seen = flag_file.read_with_text(path, "prompt+model")
     weights = {"brief+small": 1000, "brief+large": 6000, "careful+small": 3000}
-    path.write_text(flag_file.with_policy(seen, "prompt+model", weights, "v1"))
+    path.write_text(flag_file.text_with_policy(seen, "prompt+model", weights, "v1"))
     answer = serve(javascript, path)
     assert chi_square(answer["variants"], {"brief": 0.7, "careful": 0.3}) < 10.8  # 99.9 %
 

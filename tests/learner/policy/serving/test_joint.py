@@ -18,7 +18,7 @@ from otel_lightning.instrumentation import policy as own_policy
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.instrumentation.provider import LightningProvider
 from otel_lightning.learner.cli import cli
-from otel_lightning.learner.policy.serving import flag_file
+from otel_lightning.learner.policy.serving import flag_document, flag_file
 
 if TYPE_CHECKING:
     from conftest import Traces
@@ -76,7 +76,7 @@ def test_combinations_are_learned_where_no_flag_alone_tells(traces: "Traces", fl
     assert run("policy", store, flags, key="prompt").exit_code == 3
     joint = run("policy", store, flags, "--promote")
     assert joint.exit_code == 0, joint.output
-    shares = flag_file.live_shares(flag_file.read_flag_file(flags, KEY), KEY)
+    shares = flag_document.live_shares(flag_file.read_flag_file(flags, KEY), KEY)
     assert sum(shares[arm] for arm in RIGHT) > 0.9
     assert KEY not in json.loads(flags.read_text())["flags"]
     assert ", as recorded." in run("policies", store, flags).output
@@ -109,7 +109,7 @@ def test_a_later_change_of_one_of_its_flags_is_no_change_by_hand(
 def served(traces: "Traces", flags: Path, count: int = 800) -> str:
     """Log rollouts of the joint policy that is live; a variant looks as good as its companion."""
     rng = random.Random(7)  # noqa: S311 - sampling, not cryptography
-    shares = flag_file.live_shares(flag_file.read_flag_file(flags, KEY), KEY)
+    shares = flag_document.live_shares(flag_file.read_flag_file(flags, KEY), KEY)
     version = json.loads(flags.read_text())["flags"]["prompt"]["metadata"][POLICY_VERSION]
     for i in range(count):
         (arm,) = rng.choices(list(shares), shares.values())
@@ -180,7 +180,7 @@ def test_every_provider_draws_one_combination_for_both_flags(
     traces: "Traces", flags: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("policy", log(traces), flags, "--promote", "--exploration", "0.4")
-    expected = flag_file.live_shares(flag_file.read_flag_file(flags, KEY), KEY)
+    expected = flag_document.live_shares(flag_file.read_flag_file(flags, KEY), KEY)
     stock = FlagdProvider(resolver_type=ResolverType.FILE, offline_flag_source_path=str(flags))
     drawn: dict[str, Counter[str]] = {}
     try:

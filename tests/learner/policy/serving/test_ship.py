@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.policy.learn import Request, learn_policy
+from otel_lightning.learner.policy.serving import flag_document, versions
 from otel_lightning.learner.policy.serving import flag_file as files
-from otel_lightning.learner.policy.serving import versions
 
 if TYPE_CHECKING:
     from conftest import Traces
@@ -55,7 +55,7 @@ def run(command: str, store: str, flags: Path | None = None, *options: str) -> R
 
 
 def served(path: Path) -> dict[str, float]:
-    return files.live_shares(files.read_flag_file(path, "support-prompt"), "support-prompt")
+    return flag_document.live_shares(files.read_flag_file(path, "support-prompt"), "support-prompt")
 
 
 def statuses(store: str) -> list[str]:
@@ -156,12 +156,8 @@ def test_promotion_changes_the_numbers_where_they_are_and_leaves_their_lines(
     store = log(traces, GOOD)
     run("policy", store, flags, "--promote")
     lines = flags.read_text().splitlines()
-    weights = [
-        pair[1]
-        for pair in files.parsed(flags, flags.read_text(), "support-prompt").document["flags"][
-            "support-prompt"
-        ]["targeting"]["fractional"]
-    ]
+    flag = files.read_flag_file(flags, "support-prompt")["flags"]["support-prompt"]
+    weights = [weight for _, weight in flag["targeting"]["fractional"]]
     assert lines[6] == f'                    ["brief", {weights[0]}],  ["friendly", {weights[1]}],'
     assert lines[7] == f'                    [ "careful", {weights[2]} ]'
 
@@ -406,7 +402,7 @@ def test_promotion_whose_file_cannot_be_replaced_leaves_no_record(
 ) -> None:
     store = log(traces, GOOD)
     assert run("policy", store, flags).exit_code == 0
-    seen = files.reading(flags, "support-prompt")
+    seen = files.read_with_text(flags, "support-prompt")
     before = traces.ask("SELECT version, status FROM policies")
     row = {
         "key": "support-prompt",

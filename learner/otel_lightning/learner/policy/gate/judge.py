@@ -14,6 +14,7 @@ from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 from otel_lightning.learner.evaluate.reward_range import Range, Rewards, reward_range
 from otel_lightning.learner.policy.gate.more_rollouts import more_rollouts
 from otel_lightning.learner.policy.gate.worst_case import at_worst
+from otel_lightning.learner.policy.serving.flag_document import SHARE_UNIT
 from otel_lightning.learner.policy.softmax import contextual
 from otel_lightning.learner.policy.softmax.choice_arrays import (
     Choices,
@@ -23,8 +24,6 @@ from otel_lightning.learner.policy.softmax.choice_arrays import (
 )
 from otel_lightning.learner.policy.softmax.features import Features
 
-SAME = 1e-4
-"""Shares closer than this are the same in a flag file: the unit of a weight is 0.01 %."""
 ENOUGH_REWARDED = 10
 """Number of rewarded rollouts below which an arm with little traffic counts as new."""
 
@@ -110,7 +109,7 @@ def learn_and_judge(
     )
     verdict = _verdict(compared, rewarded, in_train, rewards, demands)
     # The gate would say "may be chance", which sounds as if more data could help.
-    if np.abs(probabilities - live).max() < SAME:
+    if np.abs(probabilities - live).max() < SHARE_UNIT:
         verdict = _nothing_new(verdict)
     return Judged(probabilities, _naming_untried(verdict, rewarded, probabilities), rewards)
 
@@ -163,7 +162,7 @@ def _naming_untried(verdict: Verdict, choices: Choices, shares: Floats) -> Verdi
     untried = [
         f"{share:.2%} of it is of arm '{arm}', which has no rollout with a reward yet"
         for arm, share, tried in zip(choices.arms, shares, choices.tried, strict=True)
-        if not tried and share > SAME
+        if not tried and share > SHARE_UNIT
     ]
     if not untried:
         return verdict

@@ -6,23 +6,23 @@ from typing import Any
 import numpy as np
 
 from otel_lightning.learner.arrays import Floats
-from otel_lightning.learner.policy.serving import flag_file, flag_rules
+from otel_lightning.learner.policy.serving import flag_document, flag_rules
 from otel_lightning.learner.policy.softmax import contextual
 from otel_lightning.learner.policy.softmax.features import Features
 
 Part = Mapping[str, Any]
-"""Targeting and metadata of a flag, as `flag_file.our_part` returns them."""
+"""Targeting and metadata of a flag, as `flag_document.flag_part` returns them."""
 
 
 def features_of(part: Part) -> list[str]:
     """List the features that a flag's policy sees."""
-    policy = flag_file.policy_of_provider(part)
+    policy = flag_document.provider_policy(part)
     return list(policy["features"]) if policy else flag_rules.features_of(part["targeting"])
 
 
 def arms_of(part: Part) -> set[str]:
     """Find the arms that a flag's policy may serve for some input."""
-    policy = flag_file.policy_of_provider(part)
+    policy = flag_document.provider_policy(part)
     if policy:
         return set(policy["arms"]) | set(policy["base"])
     names = flag_rules.features_of(part["targeting"])
@@ -44,7 +44,7 @@ def shares_in_context(
         arms: Names of the K arms.
         by_default: Shares where the flag has no targeting.
     """
-    policy = flag_file.policy_of_provider(part)
+    policy = flag_document.provider_policy(part)
     if policy:
         return _by_provider(policy, features, arms)
     known = np.nan_to_num(features.values) > 0

@@ -12,7 +12,7 @@ from typing import Any
 
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy.serving import flag_file
+from otel_lightning.learner.policy.serving import flag_document, flag_file
 from otel_lightning.learner.policy.serving.versions import promotions_of, withdraw
 
 
@@ -26,7 +26,7 @@ def settle(store: Store, key: str, flags: Path) -> None:
     """
     if _cut_off(store, key, flags) is None:  # the lock is rarely needed
         return
-    with flag_file.alone_at(flags):
+    with flag_file.locked_flag_file(flags):
         # Again, alone: another process may have been making the change.
         if (last := _cut_off(store, key, flags)) is not None:
             withdraw(store, last)
@@ -39,7 +39,7 @@ def _cut_off(store: Store, key: str, flags: Path) -> dict[str, Any] | None:
         return None
     last = changes[-1]
     try:
-        now = flag_file.our_part(flag_file.read_flag_file(flags, key), key)
+        now = flag_document.flag_part(flag_file.read_flag_file(flags, key), key)
         status = flags.stat()
     except (DataError, OSError):  # the command that needs the file will say so
         return None

@@ -13,7 +13,7 @@ from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.learner.errors import DataError, RefusedError
 from otel_lightning.learner.evaluate.gate import recorded_verdict
 from otel_lightning.learner.evaluate.to_pass import what_would_pass
-from otel_lightning.learner.policy.serving import flag_file, flag_rules, joint
+from otel_lightning.learner.policy.serving import flag_document, flag_file, flag_rules, joint
 from otel_lightning.learner.policy.serving.served import features_of
 from otel_lightning.learner.policy.serving.settled import settle
 from otel_lightning.learner.policy.serving.versions import (
@@ -27,8 +27,6 @@ from otel_lightning.learner.policy.softmax import contextual
 from otel_lightning.learner.runs import to_json
 
 Shares = dict[str, float]
-CLOSE = 1e-4
-"""Shares closer than this count as equal: the unit of a weight is 0.01 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,51 +72,51 @@ def promote(  # noqa: PLR0913 - what, where and how
         RefusedError: If the gate refused the policy, or compared it with another live policy.
         DataError: If there is no such policy, or the flag file cannot be used.
     """
+    target = output or flags
     if not dry_run:
-        settle(store, key, output or flags)
-    seen = flag_file.reading(flags, key)
-    document = seen.document
+        settle(store, key, target)
+    file = flag_file.read_with_text(flags, key)
+    document = file.document
     joint.check_alone(document["flags"], key, store)
-    live = flag_file.live_shares(document, key)
     policy = _chosen(store, key, flags, version)
     _check_gate(policy)
-    former = stable_shares(store, key, document)
-    _check_live(policy, former)
+    stable = stable_document(store, key, document)
+    live = flag_document.live_shares(stable, key)
+    _check_live(policy, live)
     share = 1.0 if canary is None else canary
     # A canary mixes two policies, so its propensities are not those of the version alone: it is a
     # version of its own.
     served_version = policy["version"] if canary is None else f"{policy['version']}@{canary:g}"
-    before_canary = flag_file.with_our_part(document, key, stable_part(store, key, document))
     # A retired variant keeps its line with weight 0. Without the line it would count as never
     # retired.
-    kept = dict.fromkeys(flag_file.retired(document, key), 0)
-    weights = _weights(policy, before_canary, key, share, kept)
-    after = _mixed(former, policy["arms"], share)
-    arms = after
+    retired = dict.fromkeys(flag_document.retired(document, key), 0)
+    weights = _weights(policy, stable, key, share, retired)
+    arms = after = _mixed(live, policy["arms"], share)
     if isinstance(weights, dict):
         # Told and recorded as it is written, in whole weights, and not as it was computed.
-        arms = {arm: weight / flag_file.WHOLE for arm, weight in weights.items()}
+        arms = {arm: weight / flag_document.WHOLE for arm, weight in weights.items()}
         after = {arm: part for arm, part in arms.items() if part > 0}
-    target = output or flags
     change = Change(
         policy["version"],
         served_version,
-        live,
-        after,
+        before=flag_document.live_shares(document, key),
+        after=after,
         written=not dry_run,
-        needs_provider=isinstance(weights, flag_file.ProviderPolicy),
+        needs_provider=isinstance(weights, flag_document.ProviderPolicy),
         in_context="contextual" in policy["learned"],
     )
     if dry_run:
         return change
-    text = flag_file.with_policy(seen, key, weights, served_version)
-    row = _row(
-        change, key, target, seen, action="promote" if canary is None else "canary", share=share
-    )
+    text = flag_file.text_with_policy(file, key, weights, served_version)
     # Recorded as it is read back from the text, so that a later comparison with the file is exact.
-    row |= {"after": to_json(flag_file.our_part(flag_file.parsed(target, text, key).document, key))}
-    row |= {"arms": to_json(arms)}
-    _replace(store, row, target, text, seen)
+    written = flag_document.flag_part(flag_file.parse_flag_file(target, text, key).document, key)
+    row = _row(change, key, target, file) | {
+        "action": "promote" if canary is None else "canary",
+        "share": share,
+        "arms": to_json(arms),
+        "after": to_json(written),
+    }
+    _record_and_replace(store, row, target, text, file)
     return change
 
 
@@ -134,68 +132,78 @@ def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = Fal
     Raises:
         DataError: If there is no such promotion, or the flag was changed by hand since.
     """
-    last = _to_take_back(promotions_of(store, key))
-    if last is None:
+    standing = _standing(promotions_of(store, key))
+    if not standing:
         raise DataError(
             f"No policy of flag '{key}' was promoted, so there is nothing to go back to."
         )
+    last = standing[-1]
     path = flags or Path(last["flags"])
-    seen = flag_file.reading(path, key)
-    document = seen.document
-    now, before = flag_file.our_part(document, key), last["before"]
+    file = flag_file.read_with_text(path, key)
+    now, before = flag_document.flag_part(file.document, key), last["before"]
     # `before` is allowed: a promotion that was killed between its record and its file is taken back
     # too.
     if now not in (last["after"], before):
-        if over := _changed_over(store, key, last, path):
-            back = next_command("lightning-learn rollback", store, key=over["key"], flags=path)
-            raise DataError(
-                f"Since policy {last['served_version']} of flag '{key}' was promoted, "
-                f"'{over['key']}' was changed, which has a flag in common: {over['action']} of "
-                f"policy {over['served_version'] or over['version']}. Take that back first: {back}"
-            )
-        raise DataError(
-            f"Flag '{key}' in '{path}' is neither as policy {last['served_version']} left it nor "
-            "as it was before: somebody changed it. To go back, restore one of the two by hand. "
-            f"Compare with: {next_command('lightning-learn policies', store, key=key)}"
-        )
-    former = flag_file.served_version(before)
-    restored = flag_file.with_our_part(document, key, before)
+        raise _changed_since(store, key, last, path)
+    former_version = flag_document.served_version(before)
+    former = flag_document.with_flag_part(file.document, key, before)
     change = Change(
-        version=former or "",
-        served_version=former or "",
-        before=flag_file.live_shares(document, key),
-        after=flag_file.live_shares(restored, key),
+        version=former_version or "",
+        served_version=former_version or "",
+        before=flag_document.live_shares(file.document, key),
+        after=flag_document.live_shares(former, key),
         written=not dry_run,
         was_so=now == before,
         in_context=bool(features_of(now) or features_of(before)),
     )
     if dry_run:
         return change
-    row = _row(change, key, path, seen, action="rollback", share=None)
-    row |= {"after": to_json(before), "arms": to_json(change.after)}
-    base = str(former or "").split("@")[0]
-    row |= {"version": base or None, "served_version": former}
-    text = flag_file.restored(seen, restored, key, last[TEXTS])
-    _replace(store, row, path, text, seen)
+    row = _row(change, key, path, file) | {
+        # Without the share of a canary, which is part of the version that was served.
+        "version": (former_version or "").split("@")[0] or None,
+        "served_version": former_version,
+        "action": "rollback",
+        "share": None,
+        "arms": to_json(change.after),
+        "after": to_json(before),
+    }
+    text = flag_file.text_with_former_part(file, former, key, last[TEXTS])
+    _record_and_replace(store, row, path, text, file)
     return change
 
 
-def _replace(
-    store: Store, row: dict[str, Any], path: Path, text: str, seen: flag_file.FlagFile
+def _changed_since(store: Store, key: str, last: Row, path: Path) -> DataError:
+    """Return the error that says what changed a flag after its last promotion."""
+    if over := _changed_over(store, key, last, path):
+        back = next_command("lightning-learn rollback", store, key=over["key"], flags=path)
+        return DataError(
+            f"Since policy {last['served_version']} of flag '{key}' was promoted, "
+            f"'{over['key']}' was changed, which has a flag in common: {over['action']} of "
+            f"policy {over['served_version'] or over['version']}. Take that back first: {back}"
+        )
+    return DataError(
+        f"Flag '{key}' in '{path}' is neither as policy {last['served_version']} left it nor "
+        "as it was before: somebody changed it. To go back, restore one of the two by hand. "
+        f"Compare with: {next_command('lightning-learn policies', store, key=key)}"
+    )
+
+
+def _record_and_replace(
+    store: Store, row: Row, path: Path, text: str, file: flag_file.FlagFile
 ) -> None:
     """Record a change, then replace the file; if it cannot be replaced, the record is withdrawn."""
     status = "canary" if "@" in (row["served_version"] or "") else "live"
     # A canary may still be taken back, so its run is not the one that was promoted.
     promoted = (str(row["version"]), path) if row["action"] == "promote" else None
     with (
-        flag_file.alone_at(path),
+        flag_file.locked_flag_file(path),
         promotion_recorded(store, row, status, promoted),
-        flag_file.replacing(path, text, seen),
+        flag_file.replacing(path, text, file),
     ):
         pass
 
 
-def compare(store: Store, key: str, flags: Path | None = None) -> str:
+def describe_served(store: Store, key: str, flags: Path | None = None) -> str:
     """Say which policy the flag file serves, and whether the record agrees.
 
     The record of a change that was cut off before it was made is withdrawn first.
@@ -210,8 +218,8 @@ def compare(store: Store, key: str, flags: Path | None = None) -> str:
         document = flag_file.read_flag_file(path, key)
     except DataError as error:
         return f"Not to be compared: {error}"
-    now = flag_file.our_part(document, key)
-    version = flag_file.served_version(now)
+    now = flag_document.flag_part(document, key)
+    version = flag_document.served_version(now)
     served = f"policy {version}" if version else "no policy of ours"
     serves = f"'{path}' serves {served} for flag '{key}'"
     if not changes:
@@ -250,7 +258,7 @@ def _changed_over(store: Store, key: str, last: Row, path: Path) -> Row | None:
         document = flag_file.read_flag_file(path, newest["key"])
     except DataError:  # such as another file, without that flag
         return None
-    return newest if flag_file.our_part(document, newest["key"]) == newest["after"] else None
+    return newest if flag_document.flag_part(document, newest["key"]) == newest["after"] else None
 
 
 def _chosen(store: Store, key: str, flags: Path, version: str | None) -> dict[str, Any]:
@@ -303,21 +311,18 @@ def _check_gate(policy: dict[str, Any]) -> None:
     )
 
 
-def stable_shares(store: Store, key: str, document: dict[str, Any]) -> Shares:
-    """Read the live shares; during a canary, those before the canary was promoted."""
-    part = stable_part(store, key, document)
-    return flag_file.live_shares(flag_file.with_our_part(document, key, part), key)
+def stable_document(store: Store, key: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of the flag file; during a canary, as it was before the canary.
 
-
-def stable_part(store: Store, key: str, document: dict[str, Any]) -> dict[str, Any]:
-    """Return the flag's targeting and metadata; during a canary, those before the canary."""
-    part = flag_file.our_part(document, key)
+    This is the policy to beat: a canary itself was not judged by the data so far.
+    """
+    part = flag_document.flag_part(document, key)
     # A larger canary may follow a smaller one, so go back to the first of them.
     for row in reversed(promotions_of(store, key)):
-        version = flag_file.served_version(part) or ""
+        version = flag_document.served_version(part) or ""
         if "@" in version and row["served_version"] == version and row["action"] == "canary":
             part = dict(row["before"])
-    return part
+    return flag_document.with_flag_part(document, key, part)
 
 
 def _mixed(live: Shares, new: Shares, share: float) -> Shares:
@@ -326,11 +331,11 @@ def _mixed(live: Shares, new: Shares, share: float) -> Shares:
 
 def _weights(
     policy: dict[str, Any], document: dict[str, Any], key: str, share: float, kept: dict[str, int]
-) -> flag_file.Weights:
+) -> flag_document.Weights:
     """Mix a policy with the live one: weights, rules, or a policy for our OpenFeature provider."""
     if "contextual" not in policy["learned"]:
-        live = flag_file.live_shares(document, key)
-        return kept | flag_file.integer_weights(_mixed(live, policy["arms"], share))
+        live = flag_document.live_shares(document, key)
+        return kept | flag_document.integer_weights(_mixed(live, policy["arms"], share))
     learned = contextual.from_parameters(policy["learned"]["contextual"])
     if not _for_flagd(policy):
         return _of_provider(policy, document, key, share)
@@ -339,8 +344,8 @@ def _weights(
         values = np.array([[float(cell[name]) for name in learned.features]])
         new = dict(zip(learned.arms, learned.probabilities(values)[0].tolist(), strict=True))
         served = {arm: p for arm, p in new.items() if p > 0}
-        mixed = _mixed(flag_file.live_shares(document, key, cell), served, share)
-        return kept | flag_file.integer_weights(mixed)
+        mixed = _mixed(flag_document.live_shares(document, key, cell), served, share)
+        return kept | flag_document.integer_weights(mixed)
 
     return learned.features, of_cell
 
@@ -354,26 +359,30 @@ def _for_flagd(policy: dict[str, Any]) -> bool:
 
 def _of_provider(
     policy: dict[str, Any], document: dict[str, Any], key: str, share: float
-) -> flag_file.ProviderPolicy:
-    part = flag_file.our_part(document, key)
+) -> flag_document.ProviderPolicy:
+    part = flag_document.flag_part(document, key)
     if share < 1 and features_of(part):
         raise DataError(
             f"Policy {policy['version']} and the live policy of flag '{key}' both see the input, "
             "and a canary cannot mix them. Promote without --canary, or roll back first."
         )
-    base = flag_file.live_shares(document, key)
+    base = flag_document.live_shares(document, key)
     mean = {arm: p for arm, p in _mixed(base, policy["arms"], share).items() if p > 0}
     parameters = dict(policy["learned"]["contextual"])
     binary = bool(policy["learned"]["servable"])
     mixture = {"share": share, "base": base if share < 1 else {}, "mean_shares": mean}
-    return flag_file.ProviderPolicy(parameters | mixture | {"binary": binary})
+    return flag_document.ProviderPolicy(parameters | mixture | {"binary": binary})
 
 
 def _check_live(policy: dict[str, Any], live: Shares) -> None:
     judged = policy["gate"].get("live")
     if judged is None:
         return
-    moved = [a for a in live | judged if abs(live.get(a, 0) - judged.get(a, 0)) > CLOSE]
+    moved = [
+        a
+        for a in live | judged
+        if abs(live.get(a, 0) - judged.get(a, 0)) > flag_document.SHARE_UNIT
+    ]
     if moved:
         raise RefusedError(
             f"Policy {policy['version']} was judged against another live policy: arm '{moved[0]}' "
@@ -382,22 +391,17 @@ def _check_live(policy: dict[str, Any], live: Shares) -> None:
         )
 
 
-def _to_take_back(changes: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Find the last promotion that was not rolled back; each rollback undoes the one before it."""
-    standing: list[dict[str, Any]] = []
-    for change in changes:
-        if change["action"] == "rollback":
-            # Changes are a stack: each rollback takes back the newest change that still stands.
-            standing = standing[:-1]
-        else:
-            standing.append(change)
-    return standing[-1] if standing else None
+def _standing(history: list[Row]) -> list[Row]:
+    """Return the promotions that were not rolled back; each rollback undoes the one before it."""
+    standing: list[Row] = []
+    for row in history:
+        standing = standing[:-1] if row["action"] == "rollback" else [*standing, row]
+    return standing
 
 
-def _row(
-    change: Change, key: str, path: Path, seen: flag_file.FlagFile, **rest: Any
-) -> dict[str, Any]:
-    before = flag_file.our_part(seen.document, key) | {TEXTS: flag_file.part_texts(seen, key)}
+def _row(change: Change, key: str, path: Path, file: flag_file.FlagFile) -> Row:
+    """Return the columns of `promotions` that every change of a flag file has."""
+    before = flag_document.flag_part(file.document, key) | {TEXTS: flag_file.part_texts(file, key)}
     return {
         "key": key,
         "version": change.version,
@@ -405,5 +409,4 @@ def _row(
         "flags": str(path.resolve()),
         "before": to_json(before),
         "time": datetime.now(UTC).replace(tzinfo=None),
-        **rest,
     }

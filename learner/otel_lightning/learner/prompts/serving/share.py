@@ -9,7 +9,7 @@ from typing import Any
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy.serving import flag_file, flag_rules, joint
+from otel_lightning.learner.policy.serving import flag_document, flag_file, flag_rules, joint
 from otel_lightning.learner.policy.serving.flag_text import with_members
 from otel_lightning.learner.policy.serving.versions import TEXTS, promotion_recorded, promotions_of
 from otel_lightning.learner.runs import to_json
@@ -92,7 +92,7 @@ def check_flag(path: Path, document: Mapping[str, Any], key: str) -> None:
             with other flags.
     """
     joint.check_alone(document["flags"], key)
-    flag_file.check_serves(document, key, path)
+    flag_document.check_serves(document, key, path)
     flag = document["flags"][key]
     version = str((flag.get("metadata") or {}).get(POLICY_VERSION) or "")
     if "@" in version:
@@ -120,13 +120,13 @@ def change_variants(store: Store, wanted: VariantChange) -> Change:
     """
     # Optimistic locking: read, compute, write only if the file is still the same; else begin again.
     for attempt in range(1, ATTEMPTS + 1):
-        seen = flag_file.reading(wanted.flags, wanted.key)
-        if written_by(seen.document, wanted.key, wanted.run_id):
-            live = flag_file.live_shares(seen.document, wanted.key)
+        file = flag_file.read_with_text(wanted.flags, wanted.key)
+        if written_by(file.document, wanted.key, wanted.run_id):
+            live = flag_document.live_shares(file.document, wanted.key)
             return Change(live, live, attempt)
-        _check_parents(seen, wanted)
+        _check_parents(file, wanted)
         try:
-            before, after = _write(store, seen, wanted)
+            before, after = _write(store, file, wanted)
         except flag_file.ChangedError:
             if attempt == ATTEMPTS:
                 raise
@@ -142,7 +142,7 @@ def shares_of(candidates: Sequence[Candidate], share: float) -> Shares:
 
 def diluted(
     document: Mapping[str, Any], key: str, new: Shares, retired: Collection[str]
-) -> flag_file.Weights:
+) -> flag_document.Weights:
     """Compute the weights of a flag in which new variants take their shares from all live ones.
 
     Args:
@@ -158,43 +158,43 @@ def diluted(
     Raises:
         DataError: If no variant would be left.
     """
-    kept_at_0 = flag_file.retired(document, key) | set(retired)
+    kept_at_0 = flag_document.retired(document, key) | set(retired)
 
     def of_cell(cell: Mapping[str, bool] | None) -> dict[str, int]:
-        live = flag_file.live_shares(document, key, cell)
+        live = flag_document.live_shares(document, key, cell)
         kept = {arm: share for arm, share in live.items() if arm not in retired}
         if not kept:
             raise DataError(f"No variant of flag '{key}' would be left beside the new ones.")
         # All live variants shrink by the same factor, and take over what retired ones had.
         factor = (1 - sum(new.values())) / sum(kept.values())
         shares = {arm: share * factor for arm, share in kept.items()} | new
-        return dict.fromkeys(sorted(kept_at_0), 0) | flag_file.integer_weights(shares)
+        return dict.fromkeys(sorted(kept_at_0), 0) | flag_document.integer_weights(shares)
 
     names = flag_rules.features_of(document["flags"][key].get("targeting") or {})
     return (names, of_cell) if names else of_cell(None)
 
 
-def _write(store: Store, seen: flag_file.FlagFile, wanted: VariantChange) -> tuple[Shares, Shares]:
+def _write(store: Store, file: flag_file.FlagFile, wanted: VariantChange) -> tuple[Shares, Shares]:
     key, run_id, candidates = wanted.key, wanted.run_id, wanted.candidates
-    document = seen.document
-    check_flag(seen.path, document, key)
+    document = file.document
+    check_flag(file.path, document, key)
     new = shares_of(candidates, wanted.share)
     weights = diluted(document, key, new, wanted.retired)
-    part = flag_file.policy_part(document, key, weights, run_id)
+    part = flag_document.policy_part(document, key, weights, run_id)
     part["metadata"] |= {f"{CANDIDATE}.{one.name}": f"{one.parent} {run_id}" for one in candidates}
-    changed = flag_file.with_our_part(document, key, part)
-    text = flag_file.replaced(seen, changed, key)
+    changed = flag_document.with_flag_part(document, key, part)
+    text = flag_file.text_with_part(file, changed, key)
     text = with_members(text, ("flags", key, "variants"), {c.name: c.value for c in candidates})
-    before, after = (flag_file.live_shares(one, key) for one in (document, changed))
-    row = _row(seen, wanted, part | {"arms": after})
+    before, after = (flag_document.live_shares(one, key) for one in (document, changed))
+    row = _row(file, wanted, part | {"arms": after})
     # Rollback and reports want the learned policy beneath, not the run that added variants to it.
     row["version"] = _base(store, key, row["version"])
     # A killed run may have recorded the change without writing the file.
     store.execute(statement(__package__, "forget_share", key=key, action=ACTION, run_id=run_id))
     with (
-        flag_file.alone_at(seen.path),
+        flag_file.locked_flag_file(file.path),
         promotion_recorded(store, row, None),
-        flag_file.replacing(seen.path, text, seen),
+        flag_file.replacing(file.path, text, file),
     ):
         pass
     return before, after
@@ -207,9 +207,9 @@ def _base(store: Store, key: str, served: str | None) -> str | None:
 
 
 def _row(
-    seen: flag_file.FlagFile, wanted: VariantChange, after: Mapping[str, Any]
+    file: flag_file.FlagFile, wanted: VariantChange, after: Mapping[str, Any]
 ) -> dict[str, Any]:
-    before = flag_file.our_part(seen.document, wanted.key)
+    before = flag_document.flag_part(file.document, wanted.key)
     return {
         "key": wanted.key,
         "version": before["metadata"].get(POLICY_VERSION),
@@ -217,25 +217,25 @@ def _row(
         "action": ACTION,
         "share": wanted.share,
         "arms": to_json(after["arms"]),
-        "flags": str(seen.path.resolve()),
-        "before": to_json(before | {TEXTS: flag_file.part_texts(seen, wanted.key)}),
+        "flags": str(file.path.resolve()),
+        "before": to_json(before | {TEXTS: flag_file.part_texts(file, wanted.key)}),
         "after": to_json({name: after[name] for name in ("targeting", "metadata")}),
         "time": datetime.now(UTC).replace(tzinfo=None),
     }
 
 
-def _check_parents(seen: flag_file.FlagFile, wanted: VariantChange) -> None:
+def _check_parents(file: flag_file.FlagFile, wanted: VariantChange) -> None:
     key = wanted.key
-    variants = seen.document["flags"][key].get("variants") or {}
+    variants = file.document["flags"][key].get("variants") or {}
     for candidate in wanted.candidates:
         if variants.get(candidate.parent) != candidate.parent_value:
             raise flag_file.ChangedError(
-                f"Variant '{candidate.parent}' of flag '{key}' in '{seen.path}' was changed while "
+                f"Variant '{candidate.parent}' of flag '{key}' in '{file.path}' was changed while "
                 "the model was asked, so the proposals do not fit it. Nothing was written. Run the "
                 "command again."
             )
         if candidate.name in variants:
             raise flag_file.ChangedError(
-                f"Flag '{key}' in '{seen.path}' got a variant '{candidate.name}' while the model "
+                f"Flag '{key}' in '{file.path}' got a variant '{candidate.name}' while the model "
                 "was asked. Nothing was written. Run the command again."
             )
