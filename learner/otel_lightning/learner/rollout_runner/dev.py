@@ -21,10 +21,11 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.rollout_runner.attempts import OK, TIMEOUT
 from otel_lightning.learner.rollout_runner.dev_grader import graded_as_wrong, wrong_results
+from otel_lightning.learner.rollout_runner.grade_run import POLL_SECONDS, SERVER_SECONDS
 from otel_lightning.learner.rollout_runner.grading import Grading
 from otel_lightning.learner.rollout_runner.plan import Job, runs_folder
 from otel_lightning.learner.rollout_runner.report import Report, in_words
-from otel_lightning.learner.rollout_runner.run import LOOK_SECONDS, SERVER_SECONDS, run_agent
+from otel_lightning.learner.rollout_runner.run import run_agent
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 
 TASKS = 2
@@ -212,7 +213,7 @@ def _arrived(found: Found) -> Sequence[Mapping[str, Any]]:
         rows = found.spans
         if {*found.rollouts} <= {row["rollout_id"] for row in rows} or time.monotonic() > deadline:
             return rows
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def _model_calls(found: Found) -> Link:

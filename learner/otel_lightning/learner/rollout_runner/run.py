@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import NamedTuple
 
-from otel_lightning.collector.load.position import wait_until_derived, wait_until_stored
-from otel_lightning.collector.store import StoreError
+from otel_lightning.collector.load.position import wait_until_stored
 from otel_lightning.collector.store.rows import Rows
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner import arms as arm_files
@@ -18,7 +17,6 @@ from otel_lightning.learner.rollout_runner.attempts import LOST, Attempt, status
 from otel_lightning.learner.rollout_runner.context import (
     RunContext,
     rows_of,
-    store_at_end,
     store_at_start,
 )
 from otel_lightning.learner.rollout_runner.engine.engine import (
@@ -36,11 +34,16 @@ from otel_lightning.learner.rollout_runner.engine.interrupted import (
     INTERRUPTIONS,
     note_interrupted_elsewhere,
 )
-from otel_lightning.learner.rollout_runner.grading import Graded, Grading
+from otel_lightning.learner.rollout_runner.grade_run import (
+    EVENTS_PER_REQUEST,
+    SERVER_SECONDS,
+    check_served,
+    grade_run,
+)
+from otel_lightning.learner.rollout_runner.grading import Grading
 from otel_lightning.learner.rollout_runner.ingester.idle_ingester import Claim, claimed_for
 from otel_lightning.learner.rollout_runner.ingester.receiver import (
     SEND_SECONDS,
-    Event,
     Receiver,
     reachable,
     receiving,
@@ -53,7 +56,6 @@ from otel_lightning.learner.rollout_runner.launcher.journal import (
 )
 from otel_lightning.learner.rollout_runner.launcher.processes import (
     INTERRUPTED,
-    Ended,
     LauncherDiedError,
     Processes,
 )
@@ -68,13 +70,6 @@ from otel_lightning.learner.rollout_runner.tasks import (
     read_tasks,
 )
 
-if TYPE_CHECKING:
-    from otel_lightning.collector.store import Store
-
-SENT_AT_ONCE = 500
-SERVER_SECONDS = 8.0
-"""A server outlives the run, and OpenTelemetry sends its last spans up to 5 seconds later."""
-LOOK_SECONDS = 0.3
 NO_TASK = {
     UNSPLIT: "There is no task to run.",
     TRAIN: "All tasks are held out, so none is left to run. Give more tasks, or lower --held-out.",
@@ -210,6 +205,17 @@ def _run(job: Job, grading: Grading, rollouts: Sequence[Planned], context: RunCo
         return _run_and_grade(job, grading, rollouts, past, context)
 
 
+class _Due(NamedTuple):
+    """The rollouts that a start runs."""
+
+    open: list[Planned]
+    """Rollouts that have not ended, or were lost and may be tried again."""
+    again: list[Planned]
+    """Rollouts that ended with a status that the job runs once more."""
+    cut_off: int
+    """Number of the open ones whose last attempt was cut off by the runner's end."""
+
+
 def _run_and_grade(
     job: Job,
     grading: Grading,
@@ -217,50 +223,39 @@ def _run_and_grade(
     past: dict[str, AttemptHistory],
     context: RunContext,
 ) -> Report:
-    journal = context.journal
     # Ends that a killed runner noted and did not send. They are sent before any agent starts.
-    if unsent := journal.unsent():
-        send_ended(unsent, journal, context.receiver)
-    open_ones = [one for one in rollouts if past[one.key].is_open(job.retries)]
-    again = [one for one in rollouts if past[one.key].status in job.rerun and one not in open_ones]
-    if (open_ones or again) and not (job.url or job.endpoint):
-        # The runner has the token of the server file, agents have not. A server (`--url`) sends
-        # with headers of its own.
-        context.receiver.check_agents()
-    cut_off = sum(bool(past[one.key].ends) and past[one.key].ends[-1][1] for one in open_ones)
-    executor = _executor(job, context)
-    with closing(executor), stoppable() as stop:
-        for one in open_ones:
-            # All tasks are checked before the first one runs, so that no run fails halfway for a
-            # bad task.
-            executor.check(Attempt(one))
-        engine = Engine(job, journal, executor, context.receiver, past, stop)
-        # Rewards by exit code are known by then: they go with the last ends in one request.
-        # An ingester that was never needed is not started for the last ends either.
-        keeps_last = context.receiver.is_asleep or (grading.by_exit_code and context.store.exists())
-        stopped = engine.run([*open_ones, *again], len(rollouts), keeps_last=keeps_last)
-        if not keeps_last:
-            context.receiver.send_held()
-    journal.forget_inputs()
-    named = [(one, _last(one, engine.past)) for one in rollouts]
-    ends = {rollout: engine.past[one.key] for one, rollout in named}
-    statuses = {rollout: one.status for rollout, one in ends.items() if one.status is not None}
-    patience = SERVER_SECONDS if job.url else 0.0
+    if unsent := context.journal.unsent():
+        send_ended(unsent, context.journal, context.receiver)
+    due = _due(job, rollouts, past)
+    engine, stopped = _run_due(job, grading, due, past, context)
+    context.journal.forget_inputs()
+    # A rollout's id is that of its last attempt.
+    by_id = {_last_id(one, engine.past): one for one in rollouts}
+    histories = {rollout: engine.past[one.key] for rollout, one in by_id.items()}
+    statuses = {
+        rollout: history.status
+        for rollout, history in histories.items()
+        if history.status is not None
+    }
     if job.url and job.arms:
-        wanted = {name: one.arm or "" for one, name in named if statuses.get(name, LOST) != LOST}
-        _check_served(job.arms.key, wanted, context)
-    graded, silent = _graded(context, grading, statuses, patience, engine.unsent)
+        asked = {r: one.arm or "" for r, one in by_id.items() if statuses.get(r, LOST) != LOST}
+        check_served(job.arms.key, asked, context)
+    patience = SERVER_SECONDS if job.url else 0.0
+    graded, silent = grade_run(context, grading, statuses, patience, engine.unsent)
     return Report(
-        run_id=journal.folder.name,
+        run_id=context.journal.folder.name,
         planned=len(rollouts),
-        done_before=len(rollouts) - len(open_ones) - len(again),
+        done_before=len(rollouts) - len(due.open) - len(due.again),
         statuses=Counter(statuses.values()),
         rewards=graded.rewards,
         reward_name=graded.name,
         interrupted=engine.interrupted,
         retried=engine.retried,
-        worked_on_twice=cut_off if job.url else 0,
-        given_up=sum(one.status == LOST and not one.is_open(job.retries) for one in ends.values()),
+        worked_on_twice=due.cut_off if job.url else 0,
+        given_up=sum(
+            history.status == LOST and not history.is_open(job.retries)
+            for history in histories.values()
+        ),
         left_processes=engine.left,
         shortened=engine.shortened,
         silent=silent,
@@ -268,11 +263,51 @@ def _run_and_grade(
         problems=tuple(graded.problems),
         reasons=dict(engine.reasons.most_common()),
         without_id=len({one.task.task_id for one in rollouts if not one.task.has_own_id}),
-        tasks={rollout: one.task.task_id for one, rollout in named},
-        samples={rollout: one.sample for one, rollout in named},
-        arms={rollout: one.arm for one, rollout in named},
+        tasks={rollout: one.task.task_id for rollout, one in by_id.items()},
+        samples={rollout: one.sample for rollout, one in by_id.items()},
+        arms={rollout: one.arm for rollout, one in by_id.items()},
         arm_names=tuple(job.arms.names) if job.arms else (),
     )
+
+
+def _due(job: Job, rollouts: Sequence[Planned], past: Mapping[str, AttemptHistory]) -> _Due:
+    """Find the rollouts to run: those that are open, and those that shall run again."""
+    open_ones = [one for one in rollouts if past[one.key].is_open(job.retries)]
+    again = [one for one in rollouts if past[one.key].status in job.rerun and one not in open_ones]
+    return _Due(open_ones, again, sum(past[one.key].was_cut_off for one in open_ones))
+
+
+def _run_due(
+    job: Job,
+    grading: Grading,
+    due: _Due,
+    past: dict[str, AttemptHistory],
+    context: RunContext,
+) -> tuple[Engine, str | None]:
+    """Run the rollouts that are due.
+
+    Returns:
+        The engine with the results, and why it stopped early, if it did. Ends of attempts that are
+        to be sent together with the rewards are in `Engine.unsent`.
+    """
+    if (due.open or due.again) and not (job.url or job.endpoint):
+        # The runner has the token of the server file, agents have not. A server (`--url`) sends
+        # with headers of its own.
+        context.receiver.check_agents()
+    executor = _executor(job, context)
+    with closing(executor), stoppable() as stop:
+        for one in due.open:
+            # All tasks are checked before the first one runs, so that no run fails halfway for a
+            # bad task.
+            executor.check(Attempt(one))
+        engine = Engine(job, context.journal, executor, context.receiver, past, stop)
+        # Rewards by exit code are known by then: they go with the last ends in one request.
+        # An ingester that was never needed is not started for the last ends either.
+        keeps_last = context.receiver.is_asleep or (grading.by_exit_code and context.store.exists())
+        stopped = engine.run([*due.open, *due.again], len(past), keeps_last=keeps_last)
+        if not keeps_last:
+            context.receiver.send_held()
+    return engine, stopped
 
 
 def _executor(job: Job, context: RunContext) -> Executor:
@@ -298,7 +333,8 @@ def _executor(job: Job, context: RunContext) -> Executor:
     return ProcessExecutor(settings, context.processes)
 
 
-def _last(planned: Planned, past: Mapping[str, AttemptHistory]) -> str:
+def _last_id(planned: Planned, past: Mapping[str, AttemptHistory]) -> str:
+    """Return the id of the last attempt; of the first one if there was none."""
     return planned.rollout_id(max(len(past[planned.key].ends) - 1, 0))
 
 
@@ -337,110 +373,8 @@ def _send_tasks(tasks: Sequence[Task], receiver: Receiver, store: Rows | None) -
     distinct = {task.task_id: task for task in tasks}
     new = [one for one in distinct.values() if known.get(one.task_id) != one.whole_fingerprint]
     now = time.time_ns()
-    for start in range(0, len(new), SENT_AT_ONCE):
+    for start in range(0, len(new), EVENTS_PER_REQUEST):
         receiver.send_held()
-        receiver.held.extend(task_event(one, now) for one in new[start : start + SENT_AT_ONCE])
-
-
-def _graded(
-    context: RunContext,
-    grading: Grading,
-    statuses: Mapping[str, str],
-    patience: float,
-    unsent: list[Ended],
-) -> tuple[Graded, int]:
-    """Wait until everything is stored and derived, and grade."""
-    store = context.store
-    if not store.exists() and context.receiver.idle is None:
-        name = context.journal.folder.name
-        problem = (
-            "The store is elsewhere: grade there. Give this command where the store is, with "
-            f"--name {name} and without --endpoint and --shard: what has ended does not run again."
+        receiver.held.extend(
+            task_event(one, now) for one in new[start : start + EVENTS_PER_REQUEST]
         )
-        return Graded(None, problems=[problem]), 0
-    # Exit codes are known without the store, so their rewards are stored and derived together with
-    # the attempts.
-    is_known = grading.by_exit_code
-    with store_at_end(context) as opened:
-        if not is_known:
-            context.receiver.send_held()
-            if unsent:
-                send_ended(unsent, context.journal, context.receiver)
-        silent = 0 if is_known else _silent(opened, context, list(statuses), patience)
-
-        def send(events: list[Event]) -> None:
-            if unsent and is_known:
-                send_ended(unsent, context.journal, context.receiver, events[:SENT_AT_ONCE])
-                events = events[SENT_AT_ONCE:]
-            for start in range(0, len(events), SENT_AT_ONCE):
-                context.receiver.send(events[start : start + SENT_AT_ONCE])
-            context.receiver.send_held()
-            _derive(opened, context)
-
-        try:
-            graded = graders.grade(opened, store, grading, statuses, send)
-        except (DataError, StoreError) as error:
-            if context.journal.unsent():
-                raise  # rewards can be given later, but the ends of attempts have to be sent
-            graded = Graded(None, problems=[str(error)])
-        if is_known:
-            silent = _silent(opened, context, list(statuses), patience)
-        return graded, silent
-
-
-def _check_served(key: str, wanted: Mapping[str, str], context: RunContext) -> None:
-    """Compare the arms in the traces with those that a server was asked for.
-
-    Raises:
-        DataError: If it served others.
-    """
-    if not context.store.exists():
-        return  # the same command where the store is checks it
-    deadline = time.monotonic() + SERVER_SECONDS
-    with store_at_end(context) as opened:
-        while True:
-            _derive(opened, context)
-            rows = rows_of(opened, "served_arms", rollouts=list(wanted), key=key)
-            known = {row["rollout_id"] for row in rows}
-            if len(known) == len(wanted) or time.monotonic() > deadline:
-                break
-            time.sleep(LOOK_SECONDS)
-    arm_files.check_served(rows, wanted, key)
-
-
-def _silent(opened: Rows, context: RunContext, rollouts: list[str], patience: float) -> int:
-    """Update the derived tables; return the number of rollouts without a model call.
-
-    Args:
-        opened: The open store.
-        context: Its path, and how long to wait for its ingester.
-        rollouts: The rollouts.
-        patience: Seconds to wait for the calls of some of them, if others have theirs.
-    """
-    deadline = time.monotonic() + patience
-    while True:
-        _derive(opened, context)
-        silent = len(rows_of(opened, "silent", rollouts=rollouts))
-        # If no rollout has a call though the first one ended long ago, the agent is not traced at
-        # all, and waiting would not help.
-        first = min((one.ended for one in context.journal.ended.values()), default=0)
-        untraced = silent == len(rollouts) and time.time_ns() > first + patience * 1e9
-        if not silent or untraced or time.monotonic() > deadline:
-            return silent
-        time.sleep(LOOK_SECONDS)
-
-
-def _derive(opened: Rows, context: RunContext) -> None:
-    """Update the derived tables, which the ingester does where one runs."""
-    if opened.server:
-        wait_until_derived(opened, context.store, context.store_timeout)
-        return
-    # Without an ingester, `opened` is the file itself. What derives spans takes 0.2 CPU-seconds to
-    # import, as long as 50 rollouts cost.
-    from otel_lightning.collector.refresh.logs_without_trace import derive_without_spans
-
-    store = cast("Store", opened)
-    if not derive_without_spans(store):
-        from otel_lightning.collector.load.from_files import derive_all
-
-        derive_all(store, context.store)

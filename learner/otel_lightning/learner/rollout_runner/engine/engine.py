@@ -33,7 +33,7 @@ from otel_lightning.learner.rollout_runner.report import in_words
 SEND_EVERY_SECONDS = 5.0
 """Interval between requests to the receiver: each is a transaction of the store, which takes 0.05
 CPU-seconds. Until then the journal has the attempts."""
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 SENT_AT_ONCE = 200
 """Most attempts in one request: each may have 24,000 characters of output."""
 SAID = 120
@@ -66,12 +66,17 @@ class AttemptHistory:
         """Number of attempts that were lost for another reason than the runner's end."""
         return sum(status == LOST and not cut for status, cut in self.ends)
 
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether the last attempt was cut off by the runner's end or Ctrl-C."""
+        return bool(self.ends) and self.ends[-1][1]
+
     def is_open(self, retries: int) -> bool:
         """Return whether the rollout needs an attempt."""
         if self.status is None:
             return True
         # An attempt that was cut off by the runner's end does not count as one of the retries.
-        return self.status == LOST and (self.ends[-1][1] or self.lost <= retries)
+        return self.status == LOST and (self.was_cut_off or self.lost <= retries)
 
 
 @dataclass(slots=True)
@@ -149,7 +154,7 @@ class Engine:
         while self._start_some(waiting):
             self._heed_second_stop()
             self.receiver.look(self.journal.started[one].time for one in self.running)
-            for ended in self.executor.ended(LOOK_SECONDS):
+            for ended in self.executor.ended(POLL_SECONDS):
                 attempt = self._note(ended)
                 # A lost attempt goes to the end of the queue, so that a passing fault has time to
                 # pass.

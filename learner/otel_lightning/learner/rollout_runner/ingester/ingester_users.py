@@ -17,7 +17,7 @@ from otel_lightning.learner.file_lock import locked_alone, opened_lock
 from otel_lightning.learner.rollout_runner.plan import runs_folder
 
 LOCK = "ingester-users.lock"
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 MESSAGE_SECONDS = 1.0
 """A wait that is shorter is not told."""
 
@@ -52,7 +52,7 @@ class IngesterUsers:
                         "this run has started. Ctrl+C ends it now; the other run would fail.\n"
                     )
                     has_told = True
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             return
 

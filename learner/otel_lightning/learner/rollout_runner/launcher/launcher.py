@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # Value of the constant in Linux's <linux/prctl.h>; Python has no name for it.
 PR_SET_CHILD_SUBREAPER = 36
-LOOK_SECONDS = 0.25
+POLL_SECONDS = 0.25
 """Interval of the checks for timeouts, too much output and processes left behind."""
 ROLLOUT, WORKER = "LIGHTNING_ROLLOUT_ID", "LIGHTNING_RUN_WORKER"
 ENVIRONMENT = dict(os.environb)
@@ -265,7 +265,7 @@ def main() -> None:
         busy = launcher.running or launcher.left or launcher.closing
         # While something runs, its timeouts and output are checked at an interval; else sleep until
         # a command or a signal comes.
-        ready = {number for number, _ in poll.poll(LOOK_SECONDS * 1000 if busy else None)}
+        ready = {number for number, _ in poll.poll(POLL_SECONDS * 1000 if busy else None)}
         if woken in ready:
             os.read(woken, 4096)
         if launcher.workers:
@@ -278,7 +278,7 @@ def main() -> None:
                 poll.unregister(0)
                 _close(launcher)
         # Each look reads /proc; for every agent that starts or ends that would cost too much.
-        if launcher.closing or time.monotonic() - looked >= LOOK_SECONDS:
+        if launcher.closing or time.monotonic() - looked >= POLL_SECONDS:
             launcher.look()
             looked = time.monotonic()
 

@@ -16,7 +16,7 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.launcher.output_files import end_on_one_line
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 INHERITED = 3
 """File descriptor of the listening socket in a service that inherits one."""
 WORKERS = "workers"
@@ -211,7 +211,7 @@ class Processes:
     def _await_service(self, name: str, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not self.service_ended(name) and time.monotonic() < deadline:
-            for _ in self.ended(LOOK_SECONDS):  # those of agents are in the journal
+            for _ in self.ended(POLL_SECONDS):  # those of agents are in the journal
                 pass
 
     def _say(self, command: Mapping[str, Any]) -> None:
@@ -233,7 +233,7 @@ def wait_until(
     """
     deadline = time.monotonic() + seconds
     while not ready():
-        for _ in processes.ended(LOOK_SECONDS):
+        for _ in processes.ended(POLL_SECONDS):
             pass
         late = time.monotonic() > deadline
         if late or processes.service_ended(spec.name):
