@@ -8,7 +8,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -105,62 +105,81 @@ def agents(store: StoreLike) -> tuple[list[str], int]:
     return names, rows["agent"].null_count()
 
 
+class _Input(NamedTuple):
+    """The transitions that a model is trained on."""
+
+    rows: pl.DataFrame
+    """The columns of `sql/completions.sql`."""
+    fingerprint: str
+    """Hash of their rollouts, steps, splits and advantages."""
+    control: int | None
+    """Seed by which rewards were shuffled, here or in the transitions; None if they were not."""
+
+
 def _learn_weights(
     store: StoreLike, algorithm: str, training: Training, output: Path, run: Run
 ) -> "Learned":
     checkpoints = checkpoint_folder(output)
-
-    def prepared() -> tuple[pl.DataFrame, str, int | None]:
-        rows = _rows(store, run.config.get("agent"))
-        data = fingerprint(rows.select("rollout_id", "step", "split", "advantage"))
-        prepare(checkpoints, _input_hash(run.config, data), resume=training.resume)
-        return rows, data, _shuffled(store, training)
-
     _check_installed()
     with ExitStack() as ending, explained(checkpoints, training):
         with _staged(output, checkpoints) if is_main() else nullcontext() as staging:
             # Only the main process opens the store: DuckDB lets one process write, and all need
             # equal rows.
-            rows, data, shuffled = shared(prepared)
+            data = shared(lambda: _read_input(store, run, training, checkpoints))
             # Imported here, since it loads torch: what can be refused without it is refused first.
             from otel_lightning.learner.weights.train import Folders, train_and_judge
 
+            folders = Folders(staging, checkpoints)
             if staging is None:
                 # The other processes of torchrun take part in training, and write nothing.
-                folders = Folders(None, checkpoints)
                 return train_and_judge(
-                    rows, algorithm, training, folders, _ignore, control=shuffled
+                    data.rows, algorithm, training, folders, _ignore, control=data.control
                 )
             with Curve(store, run.run_id) as curve, _tensorboard_beside(output):
-                folders = Folders(staging, checkpoints)
                 learned = train_and_judge(
-                    rows, algorithm, training, folders, curve.add, control=shuffled
+                    data.rows, algorithm, training, folders, curve.add, control=data.control
                 )
-                gate = as_recorded(learned.verdict) | {
-                    "run_id": run.run_id,
-                    "against": str(training.model.resolve()),
-                    "fingerprint": files_fingerprint(staging),
-                    "shuffled": shuffled,
-                }
                 # Within the block, so that the folder gets its name with everything in it.
-                (staging / GATE_FILE).write_text(to_json(gate) + "\n", encoding="utf-8")
-                card = Card(run.run_id, run.config, data, learned.metrics, gate)
-                (staging / CARD_FILE).write_text(model_card(card), encoding="utf-8")
+                gate = _write_gate_and_card(staging, learned, run, training, data)
                 # Opened once, for the end of the curve and for the row of the run.
-                found = ending.enter_context(opened(store))
-                curve.write(found)
-                if shuffled is None:
-                    told = told_candidates(judged_before(found, run, data))
-                    learned = replace(learned, warnings=(*learned.warnings, *told))
+                db = ending.enter_context(opened(store))
+                curve.write(db)
+                if data.control is None:
+                    others = told_candidates(judged_before(db, run, data.fingerprint))
+                    learned = replace(learned, warnings=(*learned.warnings, *others))
         row = run.ended(
             outcome="passed" if learned.verdict.passed else "refused",
-            fingerprint=data,
+            fingerprint=data.fingerprint,
             metrics=learned.metrics,
             gate=gate,
             artifact=str(output),
         )
-        found.insert("runs", arrow(row))
+        db.insert("runs", arrow(row))
     return learned
+
+
+def _read_input(store: StoreLike, run: Run, training: Training, checkpoints: Path) -> _Input:
+    """Read the transitions, and prepare the folder of the checkpoints for them."""
+    rows = _rows(store, run.config.get("agent"))
+    data = fingerprint(rows.select("rollout_id", "step", "split", "advantage"))
+    prepare(checkpoints, _input_hash(run.config, data), resume=training.resume)
+    return _Input(rows, data, _shuffled(store, training))
+
+
+def _write_gate_and_card(
+    folder: Path, learned: "Learned", run: Run, training: Training, data: _Input
+) -> dict[str, Any]:
+    """Write the verdict and the model card beside a model; return the verdict as it is recorded."""
+    gate = as_recorded(learned.verdict) | {
+        "run_id": run.run_id,
+        "against": str(training.model.resolve()),
+        "fingerprint": files_fingerprint(folder),
+        "shuffled": data.control,
+    }
+    (folder / GATE_FILE).write_text(to_json(gate) + "\n", encoding="utf-8")
+    card = Card(run.run_id, run.config, data.fingerprint, learned.metrics, gate)
+    (folder / CARD_FILE).write_text(model_card(card), encoding="utf-8")
+    return gate
 
 
 def _check_installed() -> None:

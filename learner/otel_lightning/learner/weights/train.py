@@ -1,6 +1,7 @@
 """From transitions to a trained model in a folder, and the gate's verdict on it."""
 
 import gc
+import math
 import random
 import warnings as python_warnings
 from collections.abc import Iterator, Sequence
@@ -52,10 +53,10 @@ from otel_lightning.learner.weights.trainer.load import Loaded, load_model
 if TYPE_CHECKING:
     from otel_lightning.learner.evaluate.gate import Verdict
 
-VALIDATION = 0.1
+VALIDATION_SHARE = 0.1
 """Share of the training tasks that only measure the validation loss, where one is needed."""
-FAR = 0.1
-"""Nats per token between logged and computed logprobs that are worth a warning."""
+MAX_LOGPROB_DIFFERENCE = 0.1
+"""Largest difference between logged and computed logprobs without a warning, in nats per token."""
 PROBE_STEPS = 20
 """Optimizer steps of each learning rate that `--find-lr` tries."""
 
@@ -188,9 +189,9 @@ def libraries_kept() -> Iterator[None]:
 def _prepare(rows: pl.DataFrame, loaded: Loaded, recipe: Recipe) -> Data:
     """Turn transitions into the algorithm's rows; report those left out, and suspicious data."""
     algorithm, settings, training = recipe.algorithm, recipe.settings, recipe.training
-    longest = training.max_length or _positions(loaded.model)
+    max_length = training.max_length or _context_length(loaded.model)
     check_template(rows, loaded.tokenizer, training.model)
-    tokenized = tokenize(rows, loaded.tokenizer, longest)
+    tokenized = tokenize(rows, loaded.tokenizer, max_length)
     check_tokens(tokenized, rows, *loaded, training.model)
     check_rewards(tokenized.examples)
     if training.reward_range is not None:
@@ -212,7 +213,7 @@ def _prepare(rows: pl.DataFrame, loaded: Loaded, recipe: Recipe) -> Data:
         history=[e for e in tokenized.examples if e.split == TRAIN],
         skipped=tokenized.skipped,
         temperature=temperature,
-        max_length=longest,
+        max_length=max_length,
         metrics={},
         warnings=warnings(tokenized.examples, tokenized)
         + ([] if mean is None else [baseline_warning(mean)]),
@@ -221,8 +222,8 @@ def _prepare(rows: pl.DataFrame, loaded: Loaded, recipe: Recipe) -> Data:
     return data
 
 
-def _positions(model: Any) -> int | None:
-    """Name the longest context that the model has positions for; None if it has no limit."""
+def _context_length(model: Any) -> int | None:
+    """Return the number of tokens that the model has positions for; None if it has no limit."""
     limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return None if limit is None else int(limit)
 
@@ -243,9 +244,9 @@ def _split(
     held_out = [e for e in tokenized.examples if e.split == HELD_OUT]
     if training.stop_early is None and not training.find_lr:
         return train, [], held_out
-    chosen = {task for task in {e.task for e in train} if _position(task) < VALIDATION}
-    validation = [e for e in train if e.task in chosen]
-    return [e for e in train if e.task not in chosen], validation, held_out
+    tasks = {task for task in {e.task for e in train} if _position(task) < VALIDATION_SHARE}
+    validation = [e for e in train if e.task in tasks]
+    return [e for e in train if e.task not in tasks], validation, held_out
 
 
 def _position(task: str) -> float:
@@ -355,11 +356,13 @@ def _train_language_model(job: Job, data: Data, recipe: Recipe) -> "Verdict":
 def _compare_with_log(
     held_out: Sequence[Example], before: Any, data: Data, training: Training
 ) -> None:
-    gap = logged_difference(held_out, before)
-    if gap == gap:  # noqa: PLR0124 - not NaN
-        data.metrics["logged_logprob_difference"] = gap
-    if gap > FAR:
+    """Warn if the model gives other logprobs than the log: it may not have written the log."""
+    difference = logged_difference(held_out, before)
+    if not math.isnan(difference):
+        data.metrics["logged_logprob_difference"] = difference
+    if difference > MAX_LOGPROB_DIFFERENCE:
         data.warnings.append(
-            f"Logged logprobs differ from those of '{training.model}' by {gap:.2f} nats per token: "
-            "it may not be the model that wrote the log, so the gate's estimate may be wrong."
+            f"Logged logprobs differ from those of '{training.model}' by {difference:.2f} nats per "
+            "token: it may not be the model that wrote the log, so the gate's estimate may be "
+            "wrong."
         )
