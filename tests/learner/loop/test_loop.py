@@ -28,8 +28,9 @@ from support.stores import ask
 from otel_lightning.collector.store import open_store, read_server
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.loop.config import read_config
+from otel_lightning.learner.loop.loop import Loop
 from otel_lightning.learner.loop.splits import divide
-from otel_lightning.learner.loop.stages import Loop, learn_shares
+from otel_lightning.learner.loop.stages import learn_shares
 from otel_lightning.learner.loop.state import State
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy.serving import flag_document

@@ -99,15 +99,15 @@ def export_transitions(
         raise DataError(f"--threshold is {threshold}; it must be a finite number.")
     output.parent.mkdir(parents=True, exist_ok=True)
     with replaced(output) as temporary:
-        with opened(store) as found, bounded(found), writer(temporary, form) as write:
-            if not found.count("transition_rows"):
+        with opened(store) as db, bounded(db), writer(temporary, form) as write:
+            if not db.count("transition_rows"):
                 raise no_transitions(store)
-            seen = overview(found, split)
+            seen = overview(db, split)
             # Whether rows with advantage 0 are exported: a comparing credit gives 0 to ties, which
             # are neither good nor bad, so a label would be made up.
             ties = not (form.is_label and seen.compares)
-            done = _write_all(_read(found, form, split, threshold, ties=ties), form, write)
-            unread = {} if form.by_call else _unread(found, form, split)
+            done = _write_all(_read(db, form, split, threshold, ties=ties), form, write)
+            unread = {} if form.by_call else _unread(db, form, split)
         if not ties and seen.ties:
             done.left_out[f"an advantage of 0 by credit '{seen.credit}', which is no label"] = (
                 seen.ties

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from otel_lightning.learner.evaluate.paired import compare
-from otel_lightning.learner.loop.stages import DONE, Loop
-from otel_lightning.learner.loop.state import Result
+from otel_lightning.learner.loop.loop import Loop
+from otel_lightning.learner.loop.state import DONE, Result
 from otel_lightning.learner.rollout_runner import Report
 
 
@@ -27,10 +27,10 @@ def final_report(loop: Loop) -> Result:
     if not changed:
         return DONE, details
     new = _run(loop, "after", after)
-    found = compare(("before", old.pairs()), ("after", new.pairs()))
+    comparison = compare(("before", old.pairs()), ("after", new.pairs()))
     names = ("base_mean", "other_mean", "gain", "lower", "upper", "p_value", "pairs", "tasks")
-    details |= {name: getattr(found, name) for name in names}
-    return DONE, details | {"after_mean": new.mean, "said": str(found)}
+    details |= {name: getattr(comparison, name) for name in names}
+    return DONE, details | {"after_mean": new.mean, "said": str(comparison)}
 
 
 def _run(loop: Loop, label: str, live: tuple[str | None, str | None]) -> Report:

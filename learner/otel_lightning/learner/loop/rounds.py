@@ -17,18 +17,12 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.reward_range import OutsideRangeError
 from otel_lightning.learner.file_lock import locked_alone, opened_lock
 from otel_lightning.learner.loop.config import KINDS, PROMPTS, Config, StopPart, read_config
+from otel_lightning.learner.loop.loop import Loop
 from otel_lightning.learner.loop.report import final_report
 from otel_lightning.learner.loop.server import ModelServer
 from otel_lightning.learner.loop.splits import divide
-from otel_lightning.learner.loop.stages import (
-    DONE,
-    STAGES,
-    WON,
-    Loop,
-    make_transitions,
-    run_train,
-)
-from otel_lightning.learner.loop.state import Details, Result, State
+from otel_lightning.learner.loop.stages import STAGES, make_transitions, run_train
+from otel_lightning.learner.loop.state import DONE, WON, Details, Result, State
 from otel_lightning.learner.policy.serving import joint
 from otel_lightning.learner.policy.serving.flag_file import read_flag_file
 from otel_lightning.learner.prompts.serving.share import check_flag

@@ -67,14 +67,13 @@ class ModelServer:
         deadline = time.monotonic() + self._seconds
         while not is_ready(self._ready):
             if self._process.poll() is not None:
-                raise DataError(
-                    f"The model server ended with code {self._process.returncode}: {self._said()}"
-                )
+                code = self._process.returncode
+                raise DataError(f"The model server ended with code {code}: {self._end_of_log()}")
             if time.monotonic() > deadline:
                 self.stop()
                 raise DataError(
                     f"The model server was not ready at '{self._ready}' after {self._seconds:g} s: "
-                    f"{self._said()}"
+                    f"{self._end_of_log()}"
                 )
             time.sleep(0.1)
         self._model = model
@@ -101,7 +100,7 @@ class ModelServer:
         except OSError as error:
             raise DataError(f"The model server '{words[0]}' cannot be started: {error}.") from error
 
-    def _said(self) -> str:
+    def _end_of_log(self) -> str:
         """Return the end of the server's log, for an error message."""
         text = self._log.read_text(errors="replace").strip()[-LAST_CHARACTERS:]
         return f"'{text}' (more in {self._log})" if text else f"it wrote nothing to {self._log}"

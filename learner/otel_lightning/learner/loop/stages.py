@@ -7,7 +7,6 @@ their journal, proposals, decisions and models by ids that follow from the loop 
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,153 +18,22 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import Verdict
 from otel_lightning.learner.evaluate.paired import PairedComparison, compare
 from otel_lightning.learner.evaluate.reward_range import reward_range
-from otel_lightning.learner.loop.config import PROMPTS, Config, PromptsPart, given
-from otel_lightning.learner.loop.server import ModelServer
-from otel_lightning.learner.loop.splits import Split
-from otel_lightning.learner.loop.state import Result, State
+from otel_lightning.learner.loop.config import PromptsPart, given
+from otel_lightning.learner.loop.loop import Loop
+from otel_lightning.learner.loop.state import DONE, NOTHING, REFUSED, WON, Result
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy.serving import flag_document, flag_file
 from otel_lightning.learner.policy.serving.versions import mark_promoted
 from otel_lightning.learner.prompts.compare import (
     Comparison,
     apply_decision,
-    champion,
     decide,
 )
 from otel_lightning.learner.rollout_runner import (
-    Arms,
-    Grading,
-    Job,
     Report,
-    Task,
-    run_agent,
 )
-from otel_lightning.learner.rollout_runner.arms import flag_variables, write_flags
 from otel_lightning.learner.weights import pointer
 from otel_lightning.learner.weights.ship import BY_RUNNING
-
-WON, REFUSED, NOTHING, DONE = "promoted", "refused", "nothing", "done"
-"""Outcomes of a stage."""
-
-
-@dataclass(slots=True)
-class Loop:
-    """The settings and state that all stages of a loop share."""
-
-    config: Config
-    store: Path
-    state: State
-    split: Split
-    folder: Path
-    """Folder of the loop: logs, and flag files as they were."""
-    server: ModelServer | None
-
-    def run(  # noqa: PLR0913 - what to run, and with what live
-        self,
-        name: str,
-        tasks: Sequence[Task],
-        samples: int,
-        *,
-        arms: Sequence[str] = (),
-        flags: Path | None = None,
-        model: str | None = None,
-        number: int = 0,
-    ) -> Report:
-        """Run the agent on tasks; rollouts that exist are not run again.
-
-        Args:
-            name: Name of the run within the loop.
-            tasks: The tasks.
-            samples: Rollouts of each task.
-            arms: Variants of the flag to run, each on all tasks.
-            flags: Without arms: the flag file that the agent reads, with all its variants.
-            model: Label of the served model.
-            number: The round, which the seed follows from.
-
-        Raises:
-            DataError: If the run was interrupted, or no rollout has a reward.
-        """
-        part, flag = self.config.run, self.config.flag
-        wanted = Arms(flag.key, flag.flags, list(arms)) if flag and arms else None
-        # For prompts a server reads the loop's own flag file, and each request asks it for the arm.
-        is_asked = part.url is not None and PROMPTS in self.config.learn.what
-        if wanted and len(arms) == 1 and not is_asked:  # a flag file that serves this variant only
-            flags = write_flags(wanted, f"{self.config.name}.{name}", self.folder)[arms[0]]
-            wanted = None
-        job = Job(
-            tasks=tasks,
-            command=part.command,
-            url=part.url,
-            serve=part.serve,
-            name=f"{self.config.name}.{name}",
-            samples=samples,
-            jobs=part.jobs,
-            timeout=part.timeout,
-            retries=part.retries,
-            # Each round has seeds of its own; a thousand rounds fit between two seeds of a user.
-            seed=part.seed * 1000 + number,
-            stdin=part.stdin,
-            arms=wanted,
-            environment=flag_variables(flags) if flags else None,
-            model=model,
-        )
-        report = run_agent(self.store, job, self._grading())
-        if report.stopped or report.interrupted:
-            raise DataError(
-                f"Run '{report.run_id}' did not end ({report.stopped or 'interrupted'}). Start "
-                "the loop again: it goes on from here."
-            )
-        if not report.rewards:
-            raise DataError(
-                f"No rollout of run '{report.run_id}' has a reward. {' '.join(report.problems)} "
-                "Give a grader in [run], or let the agent send rewards."
-            )
-        return report
-
-    def _grading(self) -> Grading:
-        part = self.config.run
-        return Grading(
-            rule=part.grade,
-            command=part.grade_command,
-            by_exit_code=part.exit_code_is_reward,
-            failed_reward=part.failed_reward,
-            reward=part.reward,
-            jobs=part.jobs,
-        )
-
-    @property
-    def model(self) -> Path | None:
-        """The model that is served: the last one that won, or the first one."""
-        if self.config.weights is None:
-            return None
-        # In the order of the rounds, so the last one is the newest.
-        won = [d["output"] for o, d in self.state.of_stage("weights_gate").values() if o == WON]
-        return Path(won[-1]) if won else self.config.weights.model
-
-    @property
-    def live(self) -> str | None:
-        """The variant that has most of the traffic."""
-        flag = self.config.flag
-        return None if flag is None else champion(flag.flags, flag.key)
-
-    def serve(self, model: Path | None) -> None:
-        """Serve a model if the loop serves one."""
-        if self.server is not None and model is not None:
-            self.server.serve(model)
-
-    def alpha(self, number: int) -> float:
-        """Return the error probability of each gate of a round.
-
-        What is left of the loop's is divided evenly among the rounds to come, and then among the
-        gates of the round, so that all rounds together err with probability `[gate] alpha` at most.
-        """
-        spent = sum(
-            float(details.get("alpha", 0.0))
-            for (of_round, _), (_, details) in self.state.ended.items()
-            if 0 < of_round < number
-        )
-        rounds = max(self.config.learn.rounds - number + 1, 1)
-        return max(self.config.gate.alpha - spent, 0.0) / rounds / len(self.config.learn.what)
 
 
 def run_train(loop: Loop, number: int) -> Result:
@@ -201,8 +69,8 @@ def _check_range(loop: Loop, report: Report) -> None:
     Raises:
         DataError: If a reward is outside the range, or the range is not known.
     """
-    found = reward_range(np.array(list(report.rewards.values())), loop.config.gate.range)
-    for reason in found.refusals:
+    rewards = reward_range(np.array(list(report.rewards.values())), loop.config.gate.range)
+    for reason in rewards.refusals:
         raise DataError(
             f"No gate of this loop would pass: {reason}, which is reward_range = [LOW, HIGH] of "
             "[gate] in the loop's file. Then start the loop again: it goes on from here."
@@ -271,7 +139,7 @@ def judge_prompts(loop: Loop, number: int) -> Result:
         "alpha": comparison.alpha,
         "winner": decision.winner,
         "against": decision.against,
-        "verdicts": {arm: _shown(one) for arm, one in decision.verdicts.items()},
+        "verdicts": {arm: _summary(one) for arm, one in decision.verdicts.items()},
         "rollouts": report.planned,
     }
     return (WON if decision.winner else REFUSED), details
@@ -289,8 +157,8 @@ def learn_shares(loop: Loop, number: int) -> Result:
     alpha, run_id = loop.alpha(number), f"{loop.config.name}.{number}.policy"
     if (document["flags"][part.key].get("metadata") or {}).get(POLICY_VERSION) == run_id:
         # A killed loop got this far, but perhaps not to its last record.
-        with opened(loop.store) as found:
-            mark_promoted(found, run_id, part.flags)
+        with opened(loop.store) as db:
+            mark_promoted(db, run_id, part.flags)
         return WON, {"alpha": alpha, "version": run_id}
     learned = learn_policy(
         loop.store,
@@ -308,7 +176,7 @@ def learn_shares(loop: Loop, number: int) -> Result:
             settings=Settings(exploration=part.exploration, kl_weight=part.kl_weight),
         ),
     )
-    details = {"alpha": alpha, "verdict": _shown(learned.verdict), "version": learned.version}
+    details = {"alpha": alpha, "verdict": _summary(learned.verdict), "version": learned.version}
     return (WON if learned.promoted else REFUSED), details
 
 
@@ -323,19 +191,19 @@ def learn_model(loop: Loop, number: int) -> Result:
         loop.server.stop()  # it would share the memory of the machine with training
     output = part.output / f"{loop.config.name}.{number}"
     run_id = f"{loop.config.name}.{number}.weights"
-    if not _is_trained(loop.store, run_id, output):
+    if not _was_trained(loop.store, run_id, output):
         training = Training(given(loop.model), **part.settings)
         learn_weights(loop.store, part.algorithm, training, output, run_id=run_id)
     return DONE, {"output": str(output)}
 
 
-def _is_trained(store: Path, run_id: str, output: Path) -> bool:
-    """Return whether a loop that was killed had trained a model; remove what it left half done."""
-    with opened(store) as found:
-        ended = read(found, __package__ or "", "trained", run_id=run_id)
+def _was_trained(store: Path, run_id: str, output: Path) -> bool:
+    """Return whether a start that was killed had trained a model; if not, remove what it left."""
+    with opened(store) as db:
+        ended = read(db, __package__ or "", "trained", run_id=run_id)
         if ended.height and output.exists():
             return True
-        found.execute(str(statement(__package__ or "", "forget_training", run_id=run_id)))
+        db.execute(str(statement(__package__ or "", "forget_training", run_id=run_id)))
     # Also the folder under its temporary name, if training was killed while it wrote.
     for left in (output, *output.parent.glob(f".{output.name}-*")):
         shutil.rmtree(left, ignore_errors=True)
@@ -375,7 +243,7 @@ def judge_model(loop: Loop, number: int) -> Result:
     details = {
         "alpha": alpha,
         "output": str(output),
-        "verdicts": {output.name: _shown(verdict)},
+        "verdicts": {output.name: _summary(verdict)},
         "rollouts": live.planned + new.planned,
     }
     return (WON if verdict.passed else REFUSED), details
@@ -406,7 +274,8 @@ def _request(loop: Loop, number: int, part: PromptsPart) -> Any:
     )
 
 
-def _shown(verdict: Verdict | PairedComparison) -> dict[str, Any]:
+def _summary(verdict: Verdict | PairedComparison) -> dict[str, Any]:
+    """Return what later stages, hooks and the report of the loop need of a verdict."""
     names = ("gain", "lower", "upper", "tasks", "passed")
     return {name: getattr(verdict, name) for name in names} | {"refusals": list(verdict.refusals)}
 

@@ -16,6 +16,8 @@ from otel_lightning.learner.runs import TIME, to_json
 Details = dict[str, Any]
 Result = tuple[str, Details]
 """The outcome of a stage, and what later stages need of it."""
+WON, REFUSED, NOTHING, DONE = "promoted", "refused", "nothing", "done"
+"""Outcomes of a stage."""
 
 
 @dataclass(slots=True)
@@ -31,8 +33,8 @@ class State:
     @classmethod
     def of(cls, store: Path, loop: str) -> "State":
         """Read the stages that have ended; the store is created if it does not exist."""
-        with open_store(store) as found:
-            rows = read(found, __package__ or "", "rounds", loop=loop).to_dicts()
+        with open_store(store) as db:
+            rows = read(db, __package__ or "", "rounds", loop=loop).to_dicts()
         ended = {
             (row["round"], row["stage"]): (row["outcome"], json.loads(row["details"]))
             for row in rows
@@ -70,9 +72,9 @@ class State:
             f"loop = {quote_literal(self.loop)} AND round = {number} "
             f"AND stage = {quote_literal(stage)}"
         )
-        with open_store(self.store) as found:
+        with open_store(self.store) as db:
             # Replaced and not inserted: a stage has one row, also if it was recorded twice.
-            found.replace("rounds", arrow(pl.DataFrame([row], schema=schema)), where)
+            db.replace("rounds", arrow(pl.DataFrame([row], schema=schema)), where)
         # As it is read back after a restart, where tuples have become lists: both ways must be
         # equal.
         result = outcome, json.loads(row["details"])

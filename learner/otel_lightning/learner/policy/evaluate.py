@@ -107,17 +107,17 @@ def evaluate_policy(store: StoreLike, question: Question) -> Answer:
         StoreError: If the store cannot be read or written.
     """
     run = Run("evaluate", _config(question))
-    with recorded_in(store, run), opened(store) as found:
-        versions = known_versions(found, question.window.key)
+    with recorded_in(store, run), opened(store) as db:
+        versions = known_versions(db, question.window.key)
         named = Named(question.window.key, question.flags, question.version, question.arm)
-        check_named(found, versions, named)
+        check_named(db, versions, named)
         if question.by:
-            _segments(found, question.by, at_most=0)
+            _segments(db, question.by, at_most=0)
         # The rule comes after all that can be refused without it: it may run for long.
-        name, _ = rules.chosen(found, question.window.reward)
-        logged = read_choices(found, replace(question.window, reward=name), versions)
-        policy = candidate(found, logged.rows, versions, named)
-        segments = _segments(found, question.by) if question.by else None
+        name, _ = rules.chosen(db, question.window.reward)
+        logged = read_choices(db, replace(question.window, reward=name), versions)
+        policy = candidate(db, logged.rows, versions, named)
+        segments = _segments(db, question.by) if question.by else None
         answer = _answer(question, logged, policy, segments, versions)
         ended = run.ended(
             outcome="done",
@@ -126,7 +126,7 @@ def evaluate_policy(store: StoreLike, question: Question) -> Answer:
             fingerprint=fingerprint(logged.rows.drop("policy_version", "time")),
             metrics=asdict(answer),
         )
-        append(found, "runs", ended)
+        append(db, "runs", ended)
     return answer
 
 

@@ -147,8 +147,8 @@ def apply_decision(store: StoreLike, comparison: Comparison, decision: Decision)
     """
     key, flags = comparison.key, comparison.flags
     losers = [arm for arm in decision.verdicts if arm != decision.winner]
-    with opened(store) as found:
-        settle(found, key, flags)
+    with opened(store) as db:
+        settle(db, key, flags)
         document = flag_file.read_flag_file(flags, key)
         live = flag_document.live_shares(document, key)
         served = (document["flags"][key].get("metadata") or {}).get(POLICY_VERSION)
@@ -156,20 +156,20 @@ def apply_decision(store: StoreLike, comparison: Comparison, decision: Decision)
         # that was killed afterwards.
         if served != decision.run_id:
             # Rows of a process that was killed before it changed the file.
-            forget_run(found, decision.run_id)
-            _record(found, comparison, decision, live)
+            forget_run(db, decision.run_id)
+            _record(db, comparison, decision, live)
             if decision.winner is not None:
                 shares = _shares(live, decision, losers)
-                _add_policy(found, key, decision.run_id, shares, served)
+                _add_policy(db, key, decision.run_id, shares, served)
                 try:
-                    promote(found, key, flags, version=decision.run_id)
+                    promote(db, key, flags, version=decision.run_id)
                 except OSError as error:
                     raise DataError(
                         f"'{decision.winner}' won and is recorded, but '{flags}' cannot be "
                         f"written: {error.strerror}. Once it can, give the same command again."
                     ) from error
             elif any(arm in live for arm in losers):
-                change_variants(found, VariantChange(flags, key, decision.run_id, retired=losers))
+                change_variants(db, VariantChange(flags, key, decision.run_id, retired=losers))
     now = flag_document.live_shares(flag_file.read_flag_file(flags, key), key)
     return replace(decision, shares=now)
 

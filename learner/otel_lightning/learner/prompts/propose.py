@@ -97,15 +97,15 @@ def propose_prompts(
         StoreError: If the store cannot be read or written.
     """
     key = request.window.key
-    with opened(store) as found:
+    with opened(store) as db:
         # A run that was killed after it recorded its proposals is finished first: its answers are
         # paid for.
-        resumed = unfinished(found, key) if request.run_id is None else request.run_id
+        resumed = unfinished(db, key) if request.run_id is None else request.run_id
     run = Run("prompts", _config(request), name=resumed)
     with recorded_in(store, run):
-        with opened(store) as found:
-            plan = _plan(found, request)
-            before = proposals_of(found, run.run_id)
+        with opened(store) as db:
+            plan = _plan(db, request)
+            before = proposals_of(db, run.run_id)
         judged, usage = (
             (_judged_before(before, plan), Usage())
             # The recorded proposals count, and the model is not asked again.
@@ -116,8 +116,8 @@ def propose_prompts(
         if request.dry_run:
             return replace(result, change=_previewed(result, request))
         changed = _has_changed(request.flags, plan.flags_text)
-        with opened(store) as found:
-            written = _write(found, run, result, request)
+        with opened(store) as db:
+            written = _write(db, run, result, request)
     if changed and written.change:
         change = replace(written.change, attempts=written.change.attempts + 1)
         return replace(written, change=change)

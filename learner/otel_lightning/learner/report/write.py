@@ -84,8 +84,8 @@ def write_report(
         DataError: If there is no such run.
         StoreError: If the store cannot be read.
     """
-    with opened(store) as found:
-        html, facts = _report(found, run, examples)
+    with opened(store) as db:
+        html, facts = _report(db, run, examples)
     output.parent.mkdir(parents=True, exist_ok=True)
     with replaced(output) as temporary:
         temporary.write_text(html, encoding="utf-8")

@@ -65,27 +65,27 @@ def make_transitions(
         StoreError: If the store cannot be read or written.
     """
     run = Run("transitions", asdict(settings))
-    with opened(store) as found, recorded(run, found), stage.bounded(found):
-        stage.check_agents(found, choice_of(settings))
+    with opened(store) as db, recorded(run, db), stage.bounded(db):
+        stage.check_agents(db, choice_of(settings))
         # A reward that is a rule is computed first: its scores become rewards in the store, of
         # which the settings then name one.
-        name, rule = rules.chosen(found, settings.reward)
+        name, rule = rules.chosen(db, settings.reward)
         settings = replace(settings, reward=name)
-        stage_rollouts(found, settings)
+        stage_rollouts(db, settings)
         # A permutation depends on every rollout, so no task can stay as it was.
         all_again = rebuild or settings.shuffle_rewards is not None
-        calls = stage.stage_calls(found, choice_of(settings), rebuild=all_again)
-        _write(found, calls, settings)
-        summary = replace(_summary(found, settings, calls), rule=str(rule) if rule else None)
+        calls = stage.stage_calls(db, choice_of(settings), rebuild=all_again)
+        _write(db, calls, settings)
+        summary = replace(_summary(db, settings, calls), rule=str(rule) if rule else None)
         ended = run.ended(
             outcome="done",
-            fingerprint=read(found, __package__, "data_fingerprint")["fingerprint"][0],
+            fingerprint=read(db, __package__, "data_fingerprint")["fingerprint"][0],
             metrics=asdict(summary),
             artifact="transition_rows",
         )
         # The row in `runs` is written last: a run that was killed before leaves none that says
         # "done".
-        found.insert("runs", arrow(ended))
+        db.insert("runs", arrow(ended))
     return summary
 
 

@@ -55,6 +55,6 @@ class Curve:
         self._written = time.monotonic()
         if not self._rows:
             return
-        with opened(store) as found:
-            found.insert("run_steps", arrow(pl.DataFrame(self._rows, schema=SCHEMA)))
+        with opened(store) as db:
+            db.insert("run_steps", arrow(pl.DataFrame(self._rows, schema=SCHEMA)))
         self._rows.clear()

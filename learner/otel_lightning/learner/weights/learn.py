@@ -194,8 +194,8 @@ def _ignore(_: int, __: Mapping[str, float]) -> None:
 
 
 def _rows(store: StoreLike, agent: str | None) -> pl.DataFrame:
-    with opened(store) as found:
-        rows = read(found, __package__, "completions", carried=CARRIED)
+    with opened(store) as db:
+        rows = read(db, __package__, "completions", carried=CARRIED)
     if rows.is_empty():
         raise no_transitions(store)
     if agent is None:
@@ -211,8 +211,8 @@ def _shuffled(store: StoreLike, training: Training) -> int | None:
     """Return the seed of the control, if rewards are shuffled here or were in the transitions."""
     if training.shuffle_rewards is not None:
         return training.shuffle_rewards
-    with opened(store) as found:
-        seeds = read(found, __package__, "shuffled")["seed"].to_list()
+    with opened(store) as db:
+        seeds = read(db, __package__, "shuffled")["seed"].to_list()
     return seeds[0] if seeds else None
 
 

@@ -154,8 +154,8 @@ def opened_search(
         StoreError: If the store cannot be read.
     """
     prefix = f"search-{_hash(identity)[:10]}-"
-    with opened(store) as found:
-        ended = set(read(found, __package__, "ended_searches", prefix=prefix)["run_id"])
+    with opened(store) as db:
+        ended = set(read(db, __package__, "ended_searches", prefix=prefix)["run_id"])
     known = variants_with_text(flag_file.read_flag_file(flags, key), key)
     replaces = None
     for number in count(1):

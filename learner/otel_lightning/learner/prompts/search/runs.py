@@ -100,8 +100,8 @@ class Runs:
         )
 
     def _end_of_output(self, report: Report) -> str:
-        with open_store(self.store) as found:
-            rows = read(found, __package__, "last_failure", run_id=report.run_id).to_dicts()
+        with open_store(self.store) as db:
+            rows = read(db, __package__, "last_failure", run_id=report.run_id).to_dicts()
         if not rows:
             return "nothing"
         row = rows[0]
@@ -134,6 +134,6 @@ class Runs:
             ]
         ).with_columns(failed=pl.col("outcome") < middle)
         tasks = {one.rollout_id: one.task_id for one in graded}
-        with open_store(self.store) as found:
-            records = make_records(found, Rollouts(rows, 1, 0), list(rewards))
+        with open_store(self.store) as db:
+            records = make_records(db, Rollouts(rows, 1, 0), list(rewards))
         return {tasks[rollout]: record for rollout, record in records.items()}

@@ -113,7 +113,7 @@ def judge_rollouts(store: StoreLike, plan: Plan, judge: Judge) -> Report:
             ]
         except DataError as error:
             # `recorded` writes the failure into `runs` because the block raises.
-            with opened(store) as found, recorded(run, found):
+            with opened(store) as db, recorded(run, db):
                 raise stopped(session, error, "No score was changed.") from error
     scores = pl.DataFrame(rows, schema=SCHEMA)
     tallies = tuple(tally(rubric, scores.filter(name=rubric.name)) for rubric in plan.rubrics)
@@ -193,12 +193,12 @@ def _judged(record: Record, plan: Plan) -> Mapping[str, Any]:
 
 def _write(store: StoreLike, plan: Plan, scores: pl.DataFrame, run: Run, report: Report) -> Report:
     # All scores are written at the end: a run that fails leaves the former scores as they were.
-    with opened(store) as found:
+    with opened(store) as db:
         for rubric in plan.rubrics:
             own = scores.filter(name=rubric.name)
-            replace_scores(found, plan.prefix(rubric), pl.concat([own, spreads(own)]))
+            replace_scores(db, plan.prefix(rubric), pl.concat([own, spreads(own)]))
         names = [rubric.name for rubric in plan.rubrics]
-        mixed = read(found, __package__, "also_received", names=names, judges=JUDGE)
+        mixed = read(db, __package__, "also_received", names=names, judges=JUDGE)
         report = replace(report, also_received=dict(mixed.iter_rows()))
         ended = run.ended(
             outcome="done",
@@ -206,5 +206,5 @@ def _write(store: StoreLike, plan: Plan, scores: pl.DataFrame, run: Run, report:
             metrics=asdict(report),
             artifact="scores",
         )
-        found.insert("runs", arrow(ended))
+        db.insert("runs", arrow(ended))
     return report

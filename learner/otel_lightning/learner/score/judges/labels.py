@@ -39,8 +39,8 @@ def read_pairs(store: StoreLike, judge: str, labels: str) -> Pairs:
         DataError: If no score or label is found, or no rollout has both.
         StoreError: If the store cannot be read.
     """
-    with opened(store, read_only=True) as found:
-        rewards = read(found, __package__, "labels")
+    with opened(store, read_only=True) as db:
+        rewards = read(db, __package__, "labels")
     by_judges = pl.col("source").str.starts_with(JUDGE).fill_null(value=False)
     is_error = (pl.col("label") == "error").fill_null(value=False)
     judging = next_command("lightning-learn judge", store, endpoint="URL", model="NAME")

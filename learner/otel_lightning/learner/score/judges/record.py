@@ -52,8 +52,8 @@ def list_rollouts(store: StoreLike, selection: Selection) -> tuple[list[str], in
     Raises:
         DataError: If no rollout has text, or no agent has a selected name.
     """
-    with opened(store, read_only=True) as found:
-        rows = _ask(found, "rollouts", ())
+    with opened(store, read_only=True) as db:
+        rows = _ask(db, "rollouts", ())
     chosen = [row for row in rows if any(map(selection.takes, row["agents"] or [None]))]
     if rows and not chosen:
         known = sorted({agent for row in rows for agent in row["agents"] if agent})
@@ -76,9 +76,9 @@ def list_rollouts(store: StoreLike, selection: Selection) -> tuple[list[str], in
 
 def read_records(store: StoreLike, rollouts: Sequence[str], selection: Selection) -> list[Record]:
     """Read some rollouts with their text; a store given as a path is open only while reading."""
-    with opened(store, read_only=True) as found:
-        calls = _by_rollout(_ask(found, "calls", rollouts))
-        tools = _by_rollout(_ask(found, "tools", rollouts))
+    with opened(store, read_only=True) as db:
+        calls = _by_rollout(_ask(db, "calls", rollouts))
+        tools = _by_rollout(_ask(db, "tools", rollouts))
     shown = (
         (rollout, [call for call in calls[rollout] if selection.takes(call["agent_name"])])
         for rollout in rollouts

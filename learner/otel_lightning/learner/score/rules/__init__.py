@@ -54,8 +54,8 @@ def apply_rule(store: StoreLike, spec: str) -> Applied:
         StoreError: If the store cannot be read or written.
     """
     rule = read_rule(spec)
-    with opened(store) as found:
-        return _apply(found, rule)
+    with opened(store) as db:
+        return _apply(db, rule)
 
 
 def grade_rollouts(
