@@ -18,7 +18,7 @@ def fingerprint(folder: Path) -> str:
     Raises:
         OSError: If a file cannot be read.
     """
-    found = sha256()
+    digest = sha256()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         is_hidden = any(part.startswith(".") for part in name.parts)
@@ -26,5 +26,5 @@ def fingerprint(folder: Path) -> str:
             continue
         with path.open("rb") as file:
             # The digest has a fixed length, so no two folders give the same text.
-            found.update(f"{name.as_posix()}\0{file_digest(file, 'sha256').hexdigest()}".encode())
-    return found.hexdigest()
+            digest.update(f"{name.as_posix()}\0{file_digest(file, 'sha256').hexdigest()}".encode())
+    return digest.hexdigest()

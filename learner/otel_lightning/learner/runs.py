@@ -156,14 +156,14 @@ def _settings(config: Mapping[str, Any]) -> str:
 
 def fingerprint(frame: pl.DataFrame) -> str:
     """Hash the data that a run learned from; the order of the rows matters."""
-    found = sha256()
+    digest = sha256()
     for column in frame.iter_columns():
         # Names, types and lengths too, so that no two frames give the same bytes by moving values
         # from one column to the next.
-        found.update(f"{column.name} {column.dtype} {len(column)}".encode())
+        digest.update(f"{column.name} {column.dtype} {len(column)}".encode())
         for part in _bytes(column):
-            found.update(part)
-    return found.hexdigest()
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _bytes(column: pl.Series) -> Iterator[bytes | memoryview]:

@@ -13,6 +13,7 @@ the rewards.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,10 +26,12 @@ from otel_lightning.learner.evaluate.reward_range import reward_range as range_o
 from otel_lightning.learner.evaluate.star_bets import lower_bound, rejected
 
 Pair = tuple[str, int]
-"""A task and a sample."""
+"""A task, and the number of a rollout among those of the task."""
 
 RESAMPLES = 4000
+"""Number of bootstrap samples."""
 FLIPS = 20_000
+"""Number of random choices of signs, if there are too many to try all."""
 PARTS = 20
 """Number of parts in which resamples are drawn, so that memory stays small."""
 EXACT_TASKS = 14
@@ -101,37 +104,28 @@ def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
     Raises:
         DataError: If a reward is outside `reward_range`.
     """
-    rewards = _range(base[1], other[1], reward_range)
-    shared = sorted(base[1].keys() & other[1].keys())
-    unpaired = len(base[1].keys() ^ other[1].keys())
-    by_task: dict[str, list[tuple[float, float]]] = {}
-    for pair in shared:
-        by_task.setdefault(pair[0], []).append((base[1][pair], other[1][pair]))
-    # [T, 2]: the mean of each task's samples under both. The reshape keeps this shape without
-    # tasks.
-    means = np.array([np.mean(rows, axis=0) for rows in by_task.values()]).reshape(-1, 2)
-    differences = means[:, 1] - means[:, 0]
+    (base_name, base_rewards), (other_name, other_rewards) = base, other
+    rewards = _range(base_rewards, other_rewards, reward_range)
+    pairs = _pair_up(base_rewards, other_rewards)
+    differences = pairs.differences
     rng = np.random.default_rng(seed)
     drawn = _bootstrap(differences, rng)
     lower, upper = np.quantile(drawn, [0.025, 0.975]) if len(drawn) else (np.nan, np.nan)
-    binary = len(by_task) == len(shared) and set(np.unique(means)) <= {0.0, 1.0}
     # McNemar's test knows only better and worse; with a least gain differences have to be compared.
-    exact = binary and least_gain == 0
-    p_value = _mcnemar(differences) if exact else _signs(differences - least_gain, rng)
-    gain = float(differences.mean()) if len(differences) else float("nan")
-    found = PairedComparison(
-        base=base[0],
-        other=other[0],
-        pairs=len(shared),
-        tasks=len(by_task),
-        unpaired=unpaired,
-        base_mean=float(means[:, 0].mean()) if len(means) else float("nan"),
-        other_mean=float(means[:, 1].mean()) if len(means) else float("nan"),
-        gain=gain,
+    is_exact = pairs.is_binary and least_gain == 0
+    comparison = PairedComparison(
+        base=base_name,
+        other=other_name,
+        pairs=pairs.paired,
+        tasks=len(differences),
+        unpaired=pairs.unpaired,
+        base_mean=_mean(pairs.means[:, 0]),
+        other_mean=_mean(pairs.means[:, 1]),
+        gain=_mean(differences),
         lower=float(lower),
         upper=float(upper),
-        p_value=p_value,
-        test="McNemar's exact test" if exact else "randomisation test over tasks",
+        p_value=_mcnemar(differences) if is_exact else _signs(differences - least_gain, rng),
+        test="McNemar's exact test" if is_exact else "randomisation test over tasks",
         least_gain=least_gain,
         reward_range=None if rewards.refusals else rewards.range,
     )
@@ -139,13 +133,55 @@ def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
         bound = float(np.quantile(drawn, alpha)) if len(drawn) else float("nan")
     else:
         bound = _bound(differences, rewards.range, least_gain, alpha, seed)
-    judged = _judged(found, rewards, bound, alpha)
-    if not (judged.passed and unpaired):
+    judged = replace(comparison, refusals=tuple(_refusals(comparison, rewards, bound, alpha)))
+    if not (judged.passed and pairs.unpaired):
         return judged
-    least = _at_worst(base[1], other[1], rewards.range)
-    sides = (base[0], least[0]), (other[0], least[1])
-    worst = compare(*sides, least_gain, seed, alpha, reward_range=reward_range)
+    base_at_best, other_at_worst = _at_worst(base_rewards, other_rewards, rewards.range)
+    worst = compare(
+        (base_name, base_at_best),
+        (other_name, other_at_worst),
+        least_gain,
+        seed,
+        alpha,
+        reward_range=reward_range,
+    )
     return replace(judged, refusals=tuple(_of_unpaired(judged, worst)))
+
+
+class _Pairs(NamedTuple):
+    """The pairs that have a reward on both sides, averaged for each task."""
+
+    means: Floats
+    """Mean reward of each task under the base and under the other, shape [T, 2]."""
+    paired: int
+    """Number of pairs with a reward on both sides."""
+    unpaired: int
+    """Pairs with a reward on one side only."""
+
+    @property
+    def differences(self) -> Floats:
+        """Gain of each task, shape [T]."""
+        return np.asarray(self.means[:, 1] - self.means[:, 0], dtype=np.float64)
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether each task has one pair, with rewards of 0 or 1."""
+        return len(self.means) == self.paired and set(np.unique(self.means)) <= {0.0, 1.0}
+
+
+def _pair_up(base: Mapping[Pair, float], other: Mapping[Pair, float]) -> _Pairs:
+    by_task: dict[str, list[tuple[float, float]]] = {}
+    shared = sorted(base.keys() & other.keys())
+    for pair in shared:
+        by_task.setdefault(pair[0], []).append((base[pair], other[pair]))
+    # The reshape keeps the shape [T, 2] without tasks.
+    means = np.array([np.mean(rows, axis=0) for rows in by_task.values()]).reshape(-1, 2)
+    return _Pairs(means, len(shared), len(base.keys() ^ other.keys()))
+
+
+def _mean(values: Floats) -> float:
+    """Compute the mean; NaN without values."""
+    return float(values.mean()) if len(values) else float("nan")
 
 
 def _range(base: Mapping[Pair, float], other: Mapping[Pair, float], given: Range | None) -> Rewards:
@@ -190,38 +226,47 @@ def _at_worst(
     )
 
 
-def _of_unpaired(found: PairedComparison, worst: PairedComparison) -> Iterator[str]:
+def _of_unpaired(judged: PairedComparison, worst: PairedComparison) -> Iterator[str]:
     """Yield a refusal if the gain does not hold whatever the rewards are that one side lacks."""
+    have = number_of(judged.unpaired, "pair has", "pairs have")
     for reason in worst.refusals:
         yield (
-            f"{number_of(found.unpaired, 'pair has', 'pairs have')} a reward on one side only: if "
-            f"{found.other} did badly in those that it lacks, {reason}; say what they are worth "
-            "with --failed-reward"
+            f"{have} a reward on one side only: if {judged.other} did badly in those that it "
+            f"lacks, {reason}; say what they are worth with --failed-reward"
         )
 
 
-def _judged(
-    found: PairedComparison, rewards: Rewards, bound: float, alpha: float
-) -> PairedComparison:
+def _refusals(
+    comparison: PairedComparison, rewards: Rewards, bound: float, alpha: float
+) -> list[str]:
+    """Return the reasons to refuse the other.
+
+    Args:
+        comparison: The measurements.
+        rewards: Range of the rewards, and why it is not reliable.
+        bound: Lower bound of the gain.
+        alpha: Level of both tests.
+    """
     refusals = list(rewards.refusals)
-    if not found.pairs:
-        refusals.append("no task has a reward on both sides")
-    elif found.unpaired > MAX_UNPAIRED_SHARE * (found.pairs + found.unpaired):
+    pairs, unpaired = comparison.pairs, comparison.unpaired
+    if not pairs:
+        return [*refusals, "no task has a reward on both sides"]
+    if unpaired > MAX_UNPAIRED_SHARE * (pairs + unpaired):
         refusals.append(
-            f"{number_of(found.unpaired, 'pair has', 'pairs have')} a reward on one side only, "
-            "and those left out may be "
-            "the bad ones; say what they are worth with --failed-reward"
+            f"{number_of(unpaired, 'pair has', 'pairs have')} a reward on one side only, and those "
+            "left out may be the bad ones; say what they are worth with --failed-reward"
         )
-    if found.pairs and not bound > found.least_gain:
+    if not bound > comparison.least_gain:
         low, high = rewards.range
         within = "" if rewards.assumed else f" for rewards in [{low:g}, {high:g}]"
         refusals.append(
             f"the gain is at least {decimal(bound, '+')} with {1 - alpha:.3g} confidence{within}, "
-            f"not above {found.least_gain:g}"
+            f"not above {comparison.least_gain:g}"
         )
-    elif found.pairs and not found.p_value < alpha:
-        refusals.append(f"p = {found.p_value:.2g} is not below {alpha:.2g} ({found.test})")
-    return replace(found, refusals=tuple(refusals))
+    elif not comparison.p_value < alpha:
+        p_value = f"p = {comparison.p_value:.2g}"
+        refusals.append(f"{p_value} is not below {alpha:.2g} ({comparison.test})")
+    return refusals
 
 
 def _bootstrap(differences: Floats, rng: np.random.Generator) -> Floats:
@@ -245,16 +290,16 @@ def _signs(differences: Floats, rng: np.random.Generator) -> float:
     count = len(differences)
     if not count:
         return 1.0
-    # A sum that equals the seen one up to rounding counts as large.
-    seen = float(differences.sum()) - 1e-9 * float(np.abs(differences).sum())
+    # A sum that equals the observed one up to rounding counts as large.
+    observed = float(differences.sum()) - 1e-9 * float(np.abs(differences).sum())
     if count <= EXACT_TASKS:
         # [2^T, T]: each row is one choice of signs, the binary digits of its number.
         bits = (np.arange(2**count)[:, None] >> np.arange(count)) & 1
-        return float(np.mean((1.0 - 2.0 * bits) @ differences >= seen))
+        return float(np.mean((1.0 - 2.0 * bits) @ differences >= observed))
     larger = 0
     for _ in range(PARTS):
         signs = 1.0 - 2.0 * rng.integers(0, 2, (FLIPS // PARTS, count))
-        larger += int((signs @ differences >= seen).sum())
+        larger += int((signs @ differences >= observed).sum())
     # The signs that were observed count as one draw, so that p is never 0.
     return (larger + 1) / (FLIPS + 1)
 

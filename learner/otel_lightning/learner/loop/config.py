@@ -330,16 +330,16 @@ def _kind_name(option: Any) -> str:
 
 def _differing(part: Any) -> dict[str, Any]:
     """Return the settings of a part that are not its defaults, its own parts included."""
-    found = {}
+    differing = {}
     for one in dataclasses.fields(part):
         value = getattr(part, one.name)
         if dataclasses.is_dataclass(value):
-            found[one.name] = _differing(value)
+            differing[one.name] = _differing(value)
         elif value != one.default and not (
             one.default_factory is not dataclasses.MISSING and value == one.default_factory()
         ):
-            found[one.name] = value
-    return {name: value for name, value in found.items() if value != {}}
+            differing[one.name] = value
+    return {name: value for name, value in differing.items() if value != {}}
 
 
 def _plain(value: Any) -> Any:

@@ -197,13 +197,13 @@ def _outside(values: Mapping[str, float], rewards: Rewards) -> list[str]:
 
 
 def _overlap(choices: Choices, probabilities: Floats, seen: Logged) -> tuple[Overlap, ...]:
-    found = []
+    overlaps = []
     for i, arm in enumerate(choices.arms):
         of_arm = choices.taken == i
         least = float(choices.propensities[of_arm].min()) if of_arm.any() else float("nan")
         greatest = float(seen.weights[of_arm].max()) if of_arm.any() else float("nan")
-        found.append(Overlap(arm, float(probabilities[i]), int(of_arm.sum()), least, greatest))
-    return tuple(found)
+        overlaps.append(Overlap(arm, float(probabilities[i]), int(of_arm.sum()), least, greatest))
+    return tuple(overlaps)
 
 
 def _history(rows: pl.DataFrame) -> tuple[Part, ...]:
@@ -236,11 +236,13 @@ def _segment_of_each(rows: pl.DataFrame, segments: pl.DataFrame) -> pl.Series:
 def _by_segment(
     names: pl.Series, logged: Logged, tasks: Integers, limits: Range, seed: int
 ) -> dict[str, ValueEstimate]:
-    found = {}
+    estimates = {}
     for name in names.unique().sort():
         kept = (names == name).to_numpy()
-        found[name] = estimate_value(SEGMENT_METHOD, logged.take(kept), tasks[kept], limits, seed)
-    return found
+        estimates[name] = estimate_value(
+            SEGMENT_METHOD, logged.take(kept), tasks[kept], limits, seed
+        )
+    return estimates
 
 
 def _config(question: Question) -> dict[str, Any]:

@@ -257,7 +257,7 @@ def _previewed(result: Proposed, request: Request) -> Change | None:
 
 def _judged_before(rows: Sequence[dict[str, Any]], plan: Plan) -> tuple[Judged, ...]:
     """Read the proposals that a run recorded before it was killed."""
-    found = []
+    judged = []
     for row in rows:
         parent = plan.variants.get(row["parent"])
         component, candidate = row["component"] or WHOLE_TEXT, None
@@ -267,8 +267,8 @@ def _judged_before(rows: Sequence[dict[str, Any]], plan: Plan) -> tuple[Judged, 
             candidate = Candidate(row["variant"], row["parent"], value, parent.value)
         task = Task(row["parent"], component, texts.get(component, ""), 0)
         proposal = Proposal(row["text"], row["reason"] or "", row["refused"])
-        found.append(Judged(task, proposal, tuple(row["records"]), candidate))
-    return tuple(found)
+        judged.append(Judged(task, proposal, tuple(row["records"]), candidate))
+    return tuple(judged)
 
 
 def _write(store: Store, run: Run, result: Proposed, request: Request) -> Proposed:

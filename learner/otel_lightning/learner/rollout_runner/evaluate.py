@@ -183,7 +183,7 @@ def _verdict(
         for measure in ("tool calls parse", "not cut off")
     }
     lengths = (_mean(before["tokens"]), _mean(after["tokens"]))
-    found = Verdict(candidate, gains, formats, lengths, ())
+    verdict = Verdict(candidate, gains, formats, lengths, ())
     # For these models a policy asks for temperature 0. Only an agent that we trace follows it.
     warm = {
         name: _sampled_calls(store, reports[GREEDY, name])
@@ -197,7 +197,7 @@ def _verdict(
         for name, calls in warm.items()
         if calls
     )
-    return replace(found, refusals=(*_refusals(found, reports, alpha), *not_greedy))
+    return replace(verdict, refusals=(*_refusals(verdict, reports, alpha), *not_greedy))
 
 
 def _mean(tokens: Mapping[Pair, float]) -> float:

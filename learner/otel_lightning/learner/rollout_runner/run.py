@@ -154,8 +154,8 @@ def _receiving(
 
 def tasks_of(job: Job) -> list[Task]:
     """Return the tasks that a job runs, from its file or as given."""
-    found = job.tasks
-    tasks = read_tasks(found).tasks if isinstance(found, Path) else tuple(found)
+    given = job.tasks
+    tasks = read_tasks(given).tasks if isinstance(given, Path) else tuple(given)
     return chosen(tasks, job.split, job.held_out)[: job.limit]
 
 
@@ -349,15 +349,15 @@ def _attempts_of(
         for row in rows_of(store, "known_attempts", run_id=journal.folder.name):
             cut = row["reason"] in INTERRUPTIONS  # the store has no other mark of it
             known.setdefault(row["rollout_id"], (row["status"], cut))
-    found = {}
+    histories = {}
     for one in rollouts:
         ends: list[tuple[str, bool]] = []
         # Attempts are numbered from 0 without gaps, so the first one that is missing ends the
         # history.
         while (end := known.get(one.rollout_id(len(ends)))) is not None:
             ends.append(end)
-        found[one.key] = AttemptHistory(ends)
-    return found
+        histories[one.key] = AttemptHistory(ends)
+    return histories
 
 
 def _send_tasks(tasks: Sequence[Task], receiver: Receiver, store: Rows | None) -> None:

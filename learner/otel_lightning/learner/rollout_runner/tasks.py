@@ -135,12 +135,14 @@ def told_copies(judging: Iterable[Task], learning: Iterable[Task]) -> str | None
     """
     judging = [one for one in judging if one.fields]
     learned = {one.input_hash: one.task_id for one in learning if one.fields}
-    found = [(one.task_id, learned[one.input_hash]) for one in judging if one.input_hash in learned]
+    copies = [
+        (one.task_id, learned[one.input_hash]) for one in judging if one.input_hash in learned
+    ]
     by_input: dict[str, list[str]] = {}
     for one in judging:
         by_input.setdefault(one.input_hash, []).append(one.task_id)
     repeated = [ids for ids in by_input.values() if len(ids) > 1]
-    sentences = [_told_learned(found)] if found else []
+    sentences = [_told_learned(copies)] if copies else []
     if repeated:
         first, second, *_ = repeated[0]
         sentences.append(
@@ -152,10 +154,10 @@ def told_copies(judging: Iterable[Task], learning: Iterable[Task]) -> str | None
     return " ".join(sentences) or None
 
 
-def _told_learned(found: Sequence[tuple[str, str]]) -> str:
+def _told_learned(copies: Sequence[tuple[str, str]]) -> str:
     return (
-        f"{number_of(len(found), 'held-out task has', 'held-out tasks have')} the same input as a "
-        f"task to learn from, under another id, such as '{found[0][0]}' and '{found[0][1]}'. If "
+        f"{number_of(len(copies), 'held-out task has', 'held-out tasks have')} the same input as a "
+        f"task to learn from, under another id, such as '{copies[0][0]}' and '{copies[0][1]}'. If "
         "they are the same task, the gate judges by what was learned from: leave one of the two "
         "out."
     )
@@ -218,14 +220,14 @@ def _lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
 
 def _list(path: Path, text: str) -> list[Any]:
     try:
-        found = json.loads(text)
+        rows = json.loads(text)
     except ValueError as error:
         raise DataError(f"{path}: not JSON ({error}).") from error
-    if isinstance(found, dict) and isinstance(found.get("tasks"), list):
-        found = found["tasks"]
-    if not isinstance(found, list):
+    if isinstance(rows, dict) and isinstance(rows.get("tasks"), list):
+        rows = rows["tasks"]
+    if not isinstance(rows, list):
         raise DataError(f"{path}: is no JSON array of tasks.")
-    return found
+    return rows
 
 
 def _table(path: Path) -> list[dict[str, Any]]:

@@ -117,18 +117,18 @@ def tokenize(
         tokenizer: Of the model to be fine-tuned, with its chat template.
         max_length: Longest prompt and completion together, in tokens; None for any length.
     """
-    found = Tokenized()
+    tokenized = Tokenized()
     later = Counter(rows["rollout_id"])
     for row in rows.iter_rows(named=True):
         later[row["rollout_id"]] -= 1
         read = _read(row, tokenizer)
         if isinstance(read, str):
-            found.leave_out(row["rollout_id"], read)
+            tokenized.leave_out(row["rollout_id"], read)
         elif max_length is not None and read.length > max_length:
-            found.leave_out(row["rollout_id"], TOO_LONG)
+            tokenized.leave_out(row["rollout_id"], TOO_LONG)
         else:
-            found.examples.append(replace(read, later=later[row["rollout_id"]]))
-    return found
+            tokenized.examples.append(replace(read, later=later[row["rollout_id"]]))
+    return tokenized
 
 
 def _read(row: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase") -> Example | str:

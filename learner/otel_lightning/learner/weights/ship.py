@@ -115,13 +115,13 @@ def models_of(store: Store) -> list[Row]:
     """
     pointers = {row["live"] for row in pointer.changes_of(store, None)}
     leads = {name: Path(name).resolve() for name in pointers if Path(name).is_symlink()}
-    found = []
+    models = []
     for row in _runs(store):
         if row["command"] != "weights":
             continue
         folder = Path(row["artifact"]).resolve()
         gate = row["gate"] or {}
-        found.append(
+        models.append(
             {
                 "run_id": row["run_id"],
                 "algorithm": row["config"].get("algorithm"),
@@ -133,7 +133,7 @@ def models_of(store: Store) -> list[Row]:
                 "live": sorted(name for name, led in leads.items() if led == folder),
             }
         )
-    return found
+    return models
 
 
 def _passed(store: Store, model: Path, live: Path | None) -> Judgement:

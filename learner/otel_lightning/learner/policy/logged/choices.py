@@ -245,8 +245,8 @@ def _by_reward(known: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def _parted(rows: pl.DataFrame, apart: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Part the rows without and with a property; without a copy if no row has it."""
-    found = rows.select(apart).to_series()
-    return (rows.filter(~found), rows.filter(found)) if found.any() else (rows, rows.clear())
+    has_it = rows.select(apart).to_series()
+    return (rows.filter(~has_it), rows.filter(has_it)) if has_it.any() else (rows, rows.clear())
 
 
 def as_choices(rows: pl.DataFrame, arms: Sequence[str]) -> Choices:
@@ -367,9 +367,9 @@ def _in_context(store: Store, key: str, known: pl.DataFrame, *, together: bool) 
         # An arm that the rules cannot serve was not chosen by them: its propensity is unknown, not
         # 0.
         shares = [share if share > 0 else None for share in given.tolist()]
-        found = pl.DataFrame({"rollout_id": rows["rollout_id"], "in_context": shares})
+        in_context = pl.DataFrame({"rollout_id": rows["rollout_id"], "in_context": shares})
         known = (
-            known.join(found, on="rollout_id", how="left", maintain_order="left")
+            known.join(in_context, on="rollout_id", how="left", maintain_order="left")
             .with_columns(
                 propensity=pl.coalesce("in_context", "propensity"),
                 source=pl.when(mine).then(pl.lit("version")).otherwise("source"),

@@ -244,8 +244,8 @@ def _check_rewards(store: Store, name: str | None) -> None:
 def _with_unnamed_tasks(store: Store, rows: pl.DataFrame, by: Mapping[str, Value]) -> pl.DataFrame:
     """Fill in the tasks of rollouts without a task id, from the messages of their first call."""
     _stage_tasks(store, by, of_all=False)
-    found = read(store, __package__, "unnamed_tasks", by_user=by["by_user"])
-    joined = rows.join(found, on="rollout_id", how="left", maintain_order="left")
+    unnamed = read(store, __package__, "unnamed_tasks", by_user=by["by_user"])
+    joined = rows.join(unnamed, on="rollout_id", how="left", maintain_order="left")
     return joined.with_columns(pl.coalesce("task_hash", "unnamed")).drop("unnamed")
 
 
@@ -261,8 +261,8 @@ def _with_several(store: Store, rows: pl.DataFrame, name: str | None) -> pl.Data
     rewards = read(store, __package__, "several_rewards")
     numbers = rewards.select("rollout", "rollout_id").unique()
     summed = outcomes(rewards.drop("rollout_id").lazy()).collect().join(numbers, on="rollout")
-    found = summed.select("rollout_id", several="outcome")
-    joined = rows.join(found, on="rollout_id", how="left", maintain_order="left")
+    rewards_of_several = summed.select("rollout_id", several="outcome")
+    joined = rows.join(rewards_of_several, on="rollout_id", how="left", maintain_order="left")
     several = pl.when(~pl.col("open")).then("several")
     contradicted = store.column("SELECT rollout_id FROM contradicted")
     return joined.with_columns(

@@ -92,7 +92,7 @@ def read_features(store: Store, spec: dict[str, str], rollouts: pl.Series) -> Fe
         f"CAST(({text}) AS DOUBLE) AS feature_{i}" for i, text in enumerate(spec.values())
     )
     try:
-        found = pl.DataFrame(
+        frame = pl.DataFrame(
             store.query(statement(__package__, "features", expressions=Sql(columns)))
         )
     except StoreError as error:
@@ -102,7 +102,7 @@ def read_features(store: Store, spec: dict[str, str], rollouts: pl.Series) -> Fe
         ) from error
     # A left join keeps the order of the rollouts, on which every array of shape [N] relies.
     joined = pl.DataFrame({"rollout_id": rollouts}).join(
-        found, on="rollout_id", how="left", maintain_order="left"
+        frame, on="rollout_id", how="left", maintain_order="left"
     )
     values = joined.drop("rollout_id").to_numpy().astype(np.float64)
     for i, name in enumerate(spec):

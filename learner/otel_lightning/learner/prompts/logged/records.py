@@ -84,12 +84,12 @@ def _record(
 
 
 def _explanations(rows: Any) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = defaultdict(list)
+    explanations: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         if row["explanation"]:
             score = row["label"] or ("" if row["value"] is None else f"{row['value']:g}")
-            found[row["rollout_id"]].append(f"{row['name']} {score}: {row['explanation']}")
-    return found
+            explanations[row["rollout_id"]].append(f"{row['name']} {score}: {row['explanation']}")
+    return explanations
 
 
 def _text(turn: Turn) -> str:

@@ -146,6 +146,6 @@ def _copy(text: str, limits: Limits) -> str | None:
 
 def _secret(text: str, limits: Limits) -> str | None:
     # A key that the present prompt holds is not new.
-    found = sorted(secrets_in(text) - secrets_in(limits.parent))
-    kinds = ", ".join(sorted({kind for kind, _ in found}))
-    return f"it holds what looks like a secret ({kinds})" if found else None
+    secrets = sorted(secrets_in(text) - secrets_in(limits.parent))
+    kinds = ", ".join(sorted({kind for kind, _ in secrets}))
+    return f"it holds what looks like a secret ({kinds})" if secrets else None

@@ -159,9 +159,9 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
         tasks = {task.task_id: task for task in batch}
         value = value_of(self._parent, candidate)
         self._begin(list(tasks.values()), value)
-        found = self._search.evaluate(list(tasks.values()), value, self._evaluations)
+        result = self._search.evaluate(list(tasks.values()), value, self._evaluations)
         self._evaluations += 1
-        rewards = [found.rewards[one] for one in tasks if one in found.rewards]
+        rewards = [result.rewards[one] for one in tasks if one in result.rewards]
         if not rewards:
             raise DataError(
                 "No rollout of the search has a reward. Give a grader, or let the agent send "
@@ -170,8 +170,8 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
         self.missing += len(tasks) - len(rewards)
         # The mean of the others neither rewards nor punishes a prompt for a grader's failure.
         others = sum(rewards) / len(rewards)
-        scores = [found.rewards.get(task.task_id, others) for task in batch]
-        shown = [found.records.get(task.task_id) for task in batch]
+        scores = [result.rewards.get(task.task_id, others) for task in batch]
+        shown = [result.records.get(task.task_id) for task in batch]
         return EvaluationBatch(
             outputs=[None] * len(batch),
             scores=scores,

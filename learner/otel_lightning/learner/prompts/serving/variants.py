@@ -43,17 +43,17 @@ def variants_with_text(document: Mapping[str, Any], key: str) -> dict[str, Varia
         DataError: If none has.
     """
     values = document["flags"][key].get("variants") or {}
-    found = {
+    variants = {
         name: Variant(name, value)
         for name, value in values.items()
         if isinstance(value, str) or (isinstance(value, dict) and _has_text(value))
     }
-    if not found:
+    if not variants:
         raise DataError(
             f"No variant of flag '{key}' is a text or an object of texts, so there is no prompt "
             "to improve. Choose another flag with --key."
         )
-    return found
+    return variants
 
 
 def text_hash(text: str) -> str:
