@@ -1,105 +1,37 @@
-"""`lightning-learn prompts` against a real server: what is shown, checked, written and refused."""
+"""`lightning-learn prompts` against a real server: new variants, their shares and their records."""
 
 import json
-import random
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from support.prompt_server import (
-    KINDS,
-    RULES,
     UNKNOWN,
-    PromptServer,
     Reply,
-    Script,
     learns_rules,
-    prompt_server,
     proposal,
     records_of,
     true_success,
 )
-from support.running import serving
+from support.prompted_flag import (
+    FIRST,
+    TEXT,
+    Serve,
+    ask,
+    flag,
+    log,
+    new_variants,
+    numbered,
+    question,
+    with_store,
+)
 
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.policy.serving import flag_document
-from otel_lightning.learner.prompts.proposals.ask import read_proposal
-from otel_lightning.learner.prompts.proposals.checks import Limits, refusal
-from otel_lightning.learner.prompts.serving.variants import text_hash
-from otel_lightning.learner.score.judges.answers import Answer
 
 if TYPE_CHECKING:
     from conftest import Traces
-
-Serve = Callable[[Script], PromptServer]
-FIRST = "You answer the requests of customers."
-TEXT = """{ "flags": {
-    "support-prompt": {"state": "ENABLED",   "defaultVariant": "careful",
-        "variants": {"careful": "You answer the requests of customers.",
-                     "brief": "Be brief."},
-        "targeting": {"fractional": [["careful", 66], ["brief", 34]]}
-    },
-    "other":  {"state": "DISABLED",
-        "variants": {"on": true} }
-} }
-"""
-
-
-@pytest.fixture
-def flags(tmp_path: Path) -> Path:
-    path = tmp_path / "flags.json"
-    path.write_text(TEXT)
-    return path
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    with ExitStack() as stack:
-        yield lambda script: stack.enter_context(prompt_server(script))
-
-
-def question(kind: str, number: int) -> str:
-    part = {"type": "text", "content": f"My {kind}, case {number}?"}
-    return json.dumps([{"role": "user", "parts": [part]}])
-
-
-def log(traces: "Traces", rollouts: int = 100, seed: int = 0) -> str:
-    """Log rollouts of the world of five kinds, one per task; failures are explained."""
-    rng = random.Random(seed)  # noqa: S311 - sampling, not cryptography
-    for i in range(rollouts):
-        kind, rollout = KINDS[i % 5], f"r{i:04}"
-        arm = "careful" if rng.random() < 0.66 else "brief"
-        traces.call(rollout, input_messages=question(kind, i))
-        traces.arm(rollout, arm, {"careful": 0.66, "brief": 0.34}[arm])
-        traces.task(rollout, f"task-{i}")
-        success = rng.random() < UNKNOWN
-        why = None if success else f"The agent should have said {RULES[kind]}."
-        traces.reward(rollout, float(success), explanation=why)
-    return traces.store()
-
-
-def ask(traces: "Traces", flags: Path, server: PromptServer, *options: str) -> Result:
-    where = ["--store", str(traces.path), "--key", "support-prompt", "--flags", str(flags)]
-    model = ["--endpoint", server.url, "--model", "gpt-writer", "--retries", "0"]
-    return CliRunner().invoke(cli, ["prompts", *where, *model, *options], catch_exceptions=False)
-
-
-def flag(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())["flags"]["support-prompt"]
-    return found
-
-
-def new_variants(path: Path) -> dict[str, str]:
-    return {n: t for n, t in flag(path)["variants"].items() if n not in ("careful", "brief")}
-
-
-def numbered(_: dict[str, Any], number: int) -> Reply:
-    return proposal(f"You answer well, way {number}.")
 
 
 @pytest.mark.slow
@@ -234,166 +166,6 @@ def test_each_proposal_is_recorded_with_its_records_and_reason(
     assert run == {"run_id": rows[0]["run_id"], "command": "prompts", "outcome": "written"}
 
 
-NONSENSE = {
-    "chatter": Reply("What a nice agent!"),
-    "empty": Reply(""),
-    "no prompt in the object": Reply('{"reason": "x"}'),
-    "prompt is a number": Reply('{"reason": "x", "prompt": 4}'),
-    "cut off": Reply('{"reason": "x", "prompt": "You answer', "length"),
-    "cut off where it looks whole": Reply('{"reason": "x", "prompt": "Be kind."}', "length"),
-    "empty prompt": proposal("  "),
-    "thinking in the prompt": proposal("<think>hmm the user wants me to</think> Be kind."),
-    "fence around all of it": proposal("```\nBe kind.\n```"),
-    "unclosed fence": Reply("```\nYou answer the requests"),
-    "fence whose first line may be text": Reply("```Careful\nsecond line\n```"),
-    "a placeholder that the agent does not fill": proposal("Be kind to {name}."),
-    "a secret": proposal("Use the key sk-abcdefghijklmnop1234."),
-    "an address of a customer": proposal("Write to ada@example.com."),
-    "too long": proposal("Be kind. " * 1000),
-    "broken unicode": Reply('{"reason": "x", "prompt": "Be kind \\ud800."}'),
-    "copied": proposal("Say: one two three four five six seven eight nine"),
-    "the same as its parent": proposal(FIRST),
-    "the same as another, but for white space": proposal("Be\n brief. "),
-    "deeply nested": Reply("[" * 5000 + '{"prompt"'),
-    "ten megabytes": Reply("You are an agent. " * 600_000),
-    "fences that are never closed": Reply("```a\n" * 200_000),
-    "objects that are never closed": Reply('{"a":' * 150_000),
-    "no finish reason": Reply('{"reason": "x", "prompt": "Be kind."}', None),
-}
-
-
-SAID = "One two three four five six seven eight nine"
-
-
-@pytest.mark.parametrize("reply", NONSENSE.values(), ids=NONSENSE)
-def test_nonsense_is_refused_with_a_reason(reply: Reply) -> None:
-    kept = {"content": reply.content, "finish_reason": reply.finish_reason}
-    found = read_proposal(Answer(json.dumps(kept)))
-    limits = Limits(FIRST, 4000, {text_hash(FIRST), text_hash("Be brief.")}, [SAID])
-    assert found.refused or refusal(str(found.prompt), limits)
-
-
-def test_equal_refusals_are_one_line_with_their_number(
-    traces: "Traces", flags: Path, serve: Serve
-) -> None:
-    log(traces, 20)
-    result = ask(traces, flags, serve(lambda _, __: NONSENSE["chatter"]))
-    # Of three calls the last one is for the second best variant.
-    assert "Refused 2 times, for careful: " in result.stderr
-    assert "Refused, for brief: " in result.stderr
-    assert result.stderr.count("Refused") == 2
-    assert len(traces.ask("SELECT refused FROM prompts")) == 3
-
-
-def test_nonsense_changes_nothing_and_is_recorded(
-    traces: "Traces", flags: Path, serve: Serve
-) -> None:
-    log(traces, 20)
-    replies = [NONSENSE["chatter"], NONSENSE["a secret"], NONSENSE["broken unicode"]]
-    result = ask(traces, flags, serve(lambda _, n: replies[n]))
-    assert result.exit_code == 3, result.output
-    assert result.stderr.count("Refused, for ") == 3
-    assert "Nothing to try: 3 proposals were refused, and none is left." in result.stderr
-    assert flags.read_text() == TEXT
-    rows = traces.ask("SELECT variant, refused FROM prompts")
-    assert [row["variant"] for row in rows] == [None] * 3
-    assert all(row["refused"] for row in rows)
-    assert traces.ask("SELECT outcome FROM runs") == [{"outcome": "nothing"}]
-
-
-def test_lost_placeholder_is_refused(traces: "Traces", flags: Path, serve: Serve) -> None:
-    flags.write_text(TEXT.replace("requests of", "requests of {{name}} and other"))
-    log(traces)
-    result = ask(traces, flags, serve(numbered), "--candidates", "1", "--records", "3")
-    assert result.exit_code == 3
-    assert "it lost the placeholder {{name}}" in result.stderr
-
-
-def test_a_plain_fence_is_read_where_the_model_knows_no_json(
-    traces: "Traces", flags: Path, serve: Serve
-) -> None:
-    log(traces)
-    reply = Reply("It is too vague.\n```text\nCheck twice.\n```")
-    assert ask(traces, flags, serve(lambda *_: reply), "--candidates", "1").exit_code == 0
-    assert list(new_variants(flags).values()) == ["Check twice."]
-
-
-def test_model_that_fails_is_no_success_and_its_answers_are_kept(
-    traces: "Traces", flags: Path, serve: Serve
-) -> None:
-    log(traces)
-
-    def breaks(request: dict[str, Any], number: int) -> Reply:
-        return numbered(request, number) if number == 0 else Reply("forbidden", None, 403)
-
-    server = serve(breaks)
-    result = ask(traces, flags, server, "--concurrency", "1")
-    assert result.exit_code == 1
-    assert f"'{server.url}' gave no answer by model 'gpt-writer'" in result.stderr
-    assert flags.read_text() == TEXT
-    (run,) = traces.ask("SELECT outcome FROM runs")
-    assert run["outcome"] == "failed"
-    server.script = numbered
-    again = ask(traces, flags, server)
-    assert "2 answers asked for, 1 known before" in again.stdout
-
-
-class Drips(BaseHTTPRequestHandler):
-    """Sends a byte of its answer now and then, and never ends."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        with suppress(OSError):  # until nobody reads any more
-            while True:
-                self.wfile.write(b" ")
-                self.wfile.flush()
-                time.sleep(0.05)
-
-    def log_message(self, *_: object) -> None:
-        """Keep the tests' output clean."""
-
-
-def test_answer_that_never_ends_is_given_up_and_one_that_cannot_be_asked_for_is_told(
-    traces: "Traces", flags: Path
-) -> None:
-    log(traces)
-    server = PromptServer(numbered)
-    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Drips)) as url:
-        server.url = f"{url}/v1"
-        result = ask(traces, flags, server, "--timeout", "1", "--retries", "0")
-    assert result.exit_code == 1
-    assert "the whole answer had not come after 1 s" in result.stderr
-    refused = ask(traces, flags, server, "--retries", "0")
-    assert refused.exit_code == 1
-    assert "Connection refused" in refused.stderr
-    assert "The flag file was not changed. At least 0 of 3 answers are kept" in refused.stderr
-    assert flags.read_text() == TEXT
-
-
-def test_ideas_of_before_are_not_tried_again_and_the_losers_are_shown(
-    traces: "Traces", flags: Path, serve: Serve
-) -> None:
-    log(traces)
-    server = serve(lambda *_: proposal("A new prompt."))
-    assert ask(traces, flags, server, "--candidates", "1").exit_code == 0
-    again = ask(traces, flags, server, "--candidates", "1")
-    assert again.exit_code == 3
-    assert "it equals a variant, or a proposal of before" in again.stderr
-    assert len(server.requests) == 2
-    (name,) = new_variants(flags)
-    document = json.loads(flags.read_text())
-    document["flags"]["support-prompt"]["targeting"] = {
-        "fractional": [["careful", 1], ["brief", 1], [name, 0]]
-    }
-    flags.write_text(json.dumps(document))
-    ask(traces, flags, server, "--candidates", "1")
-    system = server.requests[-1]["messages"][0]["content"]
-    assert '# Tried before, did not help\n\n- "A new prompt."' in system
-
-
 def test_file_that_another_program_changes_meanwhile_keeps_that_change(
     traces: "Traces", flags: Path, serve: Serve
 ) -> None:
@@ -497,132 +269,6 @@ def test_components_of_an_object_are_improved_in_turn(
         assert value["turns"] in (2, 3)
 
 
-def no_choices(traces: "Traces") -> None:
-    traces.call("r0")
-    traces.reward("r0", 0.0)
-
-
-def no_rewards(traces: "Traces") -> None:
-    traces.call("r0")
-    traces.call("r1")
-    traces.arm("r0", "careful", 0.66)
-    traces.reward("r1", 1.0)
-
-
-@pytest.mark.parametrize(
-    ("fill", "told"),
-    [(no_choices, "has no choices for flag 'support-prompt'"), (no_rewards, "has a reward")],
-)
-def test_store_without_choices_or_rewards_is_told_apart(
-    traces: "Traces",
-    flags: Path,
-    serve: Serve,
-    fill: Callable[["Traces"], None],
-    told: str,
-) -> None:
-    fill(traces)
-    traces.store()
-    result = ask(traces, flags, serve(numbered))
-    assert result.exit_code == 1
-    assert told in result.stderr
-
-
-FRACTIONS = '"targeting": {"fractional": [["careful", 66], ["brief", 34]]}'
-CANARY = ', "metadata": {"lightning.policy.version": "p1@0.1"}'
-FLAGS = {
-    "is disabled": ('"ENABLED"', '"DISABLED"'),
-    "No variant of flag": ('{"careful": "You answer', '{"careful": 1, "brief": 2}, "was": {"x": "'),
-    "serves a canary": (FRACTIONS, FRACTIONS + CANARY),
-    "drawn together with the others of 'support-prompt+model'": (
-        '"fractional": [',
-        '"fractional": [{"cat": ["support-prompt+model", {"var": "targetingKey"}]}, ',
-    ),
-}
-
-
-@pytest.mark.parametrize("told", FLAGS)
-def test_flag_to_which_nothing_can_be_added_is_refused(
-    traces: "Traces", flags: Path, serve: Serve, told: str
-) -> None:
-    log(traces, 20)
-    before, after = FLAGS[told]
-    assert before in TEXT
-    flags.write_text(TEXT.replace(before, after, 1))
-    result = ask(traces, flags, serve(numbered))
-    assert result.exit_code == 1
-    assert told in result.stderr
-
-
-def test_rollouts_of_other_variants_only_are_refused_before_the_model_is_asked(
-    traces: "Traces", flags: Path, serve: Serve
-) -> None:
-    log(traces, 20)
-    flags.write_text(TEXT.replace("careful", "calm").replace("brief", "short"))
-    server = serve(numbered)
-    result = ask(traces, flags, server)
-    assert result.exit_code == 1
-    assert "which has: calm, short. The rollouts are of: brief, careful." in result.stderr
-    assert server.requests == []
-
-
-def test_a_flag_that_serves_no_text_is_refused_before_a_rule_is_applied(
-    traces: "Traces", flags: Path, serve: Serve, tmp_path: Path
-) -> None:
-    log(traces, 20)
-    document = json.loads(TEXT)
-    of_flag = document["flags"]["support-prompt"]
-    of_flag["variants"]["limit"] = 3
-    of_flag |= {"defaultVariant": "limit", "targeting": {}}
-    flags.write_text(json.dumps(document))
-    rule = tmp_path / "rule.sql"
-    rule.write_text("SELECT rollout_id, 1.0 AS value FROM rollouts")
-    result = ask(traces, flags, serve(numbered), "--reward", str(rule))
-    assert result.exit_code == 1
-    assert "serves no variant that is a text" in result.stderr
-    assert traces.ask("SELECT * FROM scores") == []
-
-
-def test_variants_that_are_all_worse_than_their_parents_are_refused_before_the_model_is_asked(
-    traces: "Traces", flags: Path, serve: Serve
-) -> None:
-    # The parent is served no more, and all traffic goes to a variant that loses to it.
-    document = json.loads(TEXT)
-    of_flag = document["flags"]["support-prompt"]
-    of_flag["variants"] = {"careful": FIRST, "careful-1a2b": "Guess."}
-    of_flag["targeting"] = {"fractional": [["careful", 0], ["careful-1a2b", 100]]}
-    of_flag["metadata"] = {"lightning.candidate.careful-1a2b": "careful run-1"}
-    flags.write_text(json.dumps(document))
-    for i in range(200):
-        rollout, arm = f"r{i}", ("careful-1a2b", "careful")[i % 2]
-        traces.call(rollout, input_messages=question("refund", i))
-        traces.arm(rollout, arm, 0.5)
-        traces.task(rollout, f"task-{i}")
-        traces.reward(rollout, float(arm == "careful"))
-    traces.store()
-    server = serve(numbered)
-    result = ask(traces, flags, server)
-    assert result.exit_code == 1
-    assert "none would be left beside new ones: careful-1a2b. Give a weight to careful." in (
-        result.stderr
-    )
-    assert server.requests == []
-
-
-def test_nothing_failed_is_nothing_to_learn_from(
-    traces: "Traces", flags: Path, serve: Serve
-) -> None:
-    for i in range(12):
-        traces.call(f"r{i}")
-        traces.arm(f"r{i}", "careful", 0.66)
-        traces.reward(f"r{i}", 1.0)
-    traces.store()
-    server = serve(numbered)
-    result = ask(traces, flags, server)
-    assert result.exit_code == 3
-    assert "no rollout failed" in result.stderr
-    assert server.requests == []
-
-
 def test_killed_run_is_finished_by_the_next_without_asking_again(
     traces: "Traces", flags: Path, serve: Serve
 ) -> None:
@@ -645,10 +291,3 @@ def test_killed_run_is_finished_by_the_next_without_asking_again(
     assert flags.read_text() == written
     assert len(traces.ask("SELECT * FROM promotions")) == 1
     assert len(traces.ask("SELECT * FROM runs")) == 1
-
-
-def with_store(traces: "Traces", sql: str) -> None:
-    from otel_lightning.collector.store import open_store
-
-    with open_store(traces.path) as store:
-        store.execute(sql)
