@@ -1,12 +1,15 @@
 """Models small enough to learn in seconds."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.desk_bandit import ACTIONS
+from support.desk_bandit import ACTIONS, log, run
 from support.once import once
 from support.untrained import taught, untrained
+
+if TYPE_CHECKING:
+    from conftest import Traces
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +22,11 @@ def model(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def behavior_model(model: Path, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model that wrote the log: it chooses among the four actions at random."""
     return once(tmp_path_factory, "behavior", lambda path: taught(path, model, tokenizer, ACTIONS))
+
+
+@pytest.fixture
+def logged(traces: "Traces", tokenizer: Any) -> "Traces":
+    """A store of rollouts of the desk, with their transitions."""
+    log(traces, tokenizer)
+    assert run("transitions", "--store", traces.store(), "--credit", "group").exit_code == 0
+    return traces

@@ -1,207 +1,21 @@
-"""Training as long and as interrupted as real models need it."""
+"""The options of training: what they change, and what stays equal."""
 
 import gc
 import json
 import math
-import os
-import runpy
-import shutil
-import signal
-import subprocess
-import sys
-import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from safetensors.numpy import load_file
-from support.desk_bandit import TASKS, fine_tune, held_out_tasks, log, right_share, run
+from support.desk_bandit import fine_tune, held_out_tasks, right_share, run
+from support.fine_tuning import FAST, curve, last_curve
 from support.late import Late
-from support.running import LIMIT_S, background, eventually
-
-from otel_lightning.learner.weights.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from conftest import Traces
 
 train: Any = Late("otel_lightning.learner.weights.train")
-
-FAST = ["--learning-rate", "5e-3"]
-
-
-@pytest.fixture
-def logged(traces: "Traces", tokenizer: Any) -> "Traces":
-    log(traces, tokenizer)
-    assert run("transitions", "--store", traces.store(), "--credit", "group").exit_code == 0
-    return traces
-
-
-def curve(traces: "Traces", name: str = "loss") -> dict[int, float]:
-    """A metric by its step, over all runs."""
-    rows = traces.ask(f"SELECT step, value FROM run_steps WHERE name = '{name}'")
-    return {row["step"]: row["value"] for row in rows}
-
-
-def command(traces: "Traces", model: Path, output: Path, *options: str) -> list[str]:
-    where = ["--store", str(traces.path), "--model", str(model), "--output", str(output)]
-    return ["-m", "otel_lightning.learner", "weights", "--algorithm", "rft", *where, *options]
-
-
-def output_of(*words: str) -> str:
-    """Run Python to its end and return its output."""
-    with started(*words, stdout=subprocess.PIPE) as process:
-        output, _ = process.communicate(timeout=LIMIT_S)
-    return str(output)
-
-
-@contextmanager
-def started(*words: str, **pipes: int) -> Iterator[subprocess.Popen[str]]:
-    """Run Python for the block; what still runs at the end is killed with its children."""
-    options: dict[str, Any] = {"env": os.environ | {"OMP_NUM_THREADS": "1"}, "text": True}
-    options |= {"stderr": subprocess.STDOUT, "start_new_session": True} | pipes
-    with background(sys.executable, *words, **options) as process:
-        try:
-            yield process
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-
-def is_whole(file: Path) -> bool:
-    """Say whether a JSON file was written to its end, and is still there."""
-    try:
-        json.loads(file.read_text())
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def last_curve(traces: "Traces") -> dict[int, float]:
-    """The losses of the last run."""
-    last = "(SELECT max(run_id) FROM run_steps)"
-    rows = traces.ask(f"SELECT step, value FROM run_steps WHERE name = 'loss' AND run_id = {last}")
-    return {row["step"]: row["value"] for row in rows}
-
-
-def losses_of_last_runs(traces: "Traces") -> dict[str, list[float]]:
-    """The losses of the last run of each algorithm."""
-    rows = traces.ask(
-        "SELECT r.config ->> 'algorithm' AS name, s.value FROM run_steps s JOIN "
-        f"(FROM runs WHERE command = 'weights' ORDER BY run_id DESC LIMIT {len(ALGORITHMS)}) r "
-        "USING (run_id) WHERE s.name = 'loss' ORDER BY s.step"
-    )
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        found.setdefault(row["name"], []).append(row["value"])
-    return found
-
-
-@pytest.mark.slow
-def test_every_step_of_the_curve_is_in_the_store(
-    logged: "Traces", behavior_model: Path, tmp_path: Path
-) -> None:
-    fine_tune(logged, behavior_model, tmp_path / "learned", *FAST, "--steps", "6")
-    assert sorted(curve(logged)) == [1, 2, 3, 4, 5, 6]
-    names = {row["name"] for row in logged.ask("SELECT DISTINCT name FROM run_steps")}
-    assert {"learning_rate", "grad_norm", "importance_weight/q50"} <= names
-    runs = logged.ask("SELECT run_id FROM runs WHERE command = 'weights'")
-    assert logged.ask("SELECT DISTINCT run_id FROM run_steps") == runs
-
-
-# Trains with every algorithm in turn; the metrics count the processes.
-EVERY_ALGORITHM = """
-import sys
-from pathlib import Path
-from otel_lightning.learner.weights.algorithms import ALGORITHMS
-from otel_lightning.learner.weights.learn import learn_weights
-from otel_lightning.learner.weights.settings import Training
-
-def train(store, model, output):
-    for name in ALGORITHMS:
-        training = Training(model, steps=5, batch_size=8, learning_rate=1e-3, save_every=0)
-        learned = learn_weights(store, name, training, output / name)
-        print(name, "ran in", learned.metrics["processes"], "processes")
-
-if __name__ == "__main__":
-    train(*map(Path, sys.argv[1:4]))
-"""
-
-
-def gpus() -> int:
-    import torch
-
-    return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
-
-
-@pytest.mark.slow
-def test_more_processes_than_gpus_are_refused(
-    logged: "Traces", behavior_model: Path, tmp_path: Path
-) -> None:
-    if not gpus():
-        pytest.skip("there is no GPU")
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(gpus() + 1)]
-    how = [*FAST, "--steps", "2"]
-    output = output_of(*torchrun, *command(logged, behavior_model, tmp_path / "new", *how))
-    assert f"torchrun starts {gpus() + 1} processes on this machine" in output
-    assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_losses_of_one(
-    traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
-) -> None:
-    if gpus() == 1:
-        pytest.skip("each process needs a GPU, and there is one")
-    # 17 tasks have fewer rows than two batches, so batches of all kinds go across passes.
-    log(traces, tokenizer, tasks=17)
-    assert run("transitions", "--store", traces.store(), "--credit", "group").exit_code == 0
-    script = tmp_path / "train.py"
-    script.write_text(EVERY_ALGORITHM)
-    runpy.run_path(str(script))["train"](traces.path, behavior_model, tmp_path / "1")
-    one = losses_of_last_runs(traces)
-    words = [str(script), str(traces.path), str(behavior_model), str(tmp_path / "2")]
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    output = output_of(*torchrun, *words)
-    assert all(f"{name} ran in 2 processes" in output for name in ALGORITHMS), output
-    two = losses_of_last_runs(traces)
-    assert two == {name: pytest.approx(losses, rel=1e-4) for name, losses in one.items()}
-
-
-@pytest.mark.slow
-def test_training_killed_at_any_moment_resumes_with_the_same_losses(
-    logged: "Traces", behavior_model: Path, tmp_path: Path
-) -> None:
-    how = [*FAST, "--steps", "40", "--batch-size", "8", "--save-every", "4"]
-    output = output_of(*command(logged, behavior_model, tmp_path / "whole", *how))
-    assert (tmp_path / "whole").exists(), output
-    whole = last_curve(logged)
-    checkpoints, quiet = tmp_path / ".killed.checkpoints", subprocess.DEVNULL
-    with started(
-        *command(logged, behavior_model, tmp_path / "killed", *how), stdout=quiet
-    ) as process:
-        deadline = time.monotonic() + LIMIT_S
-        while not any(map(is_whole, checkpoints.glob("checkpoint-*/trainer_state.json"))):
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.002)
-        process.send_signal(signal.SIGSTOP)  # else it might end meanwhile
-        again = fine_tune(logged, behavior_model, tmp_path / "killed", *how)
-        assert "Another process is making" in again.stderr
-    assert not (tmp_path / "killed").exists()
-    assert not list(checkpoints.rglob("README.md"))  # TRL's draft of a card
-    output = output_of(*command(logged, behavior_model, tmp_path / "killed", *how, "--resume"))
-    assert (tmp_path / "killed").exists(), output
-    resumed = last_curve(logged)
-    assert min(resumed) > 1
-    assert resumed == pytest.approx({step: whole[step] for step in resumed})
-    weights = load_file(tmp_path / "killed" / "model.safetensors")
-    for name, value in load_file(tmp_path / "whole" / "model.safetensors").items():
-        assert (weights[name] == value).all()
-    assert sorted(path.name for path in tmp_path.glob("*killed*")) == ["killed"]
 
 
 @pytest.mark.slow
@@ -231,53 +45,6 @@ def test_adapter_is_saved_for_peft_and_can_be_trained_again(
     assert again.exit_code in {0, 3}, again.output
     second = right_share(tmp_path / "second", tokenizer, held_out_tasks(logged))
     assert second == pytest.approx(first, abs=0.05)
-
-
-def test_events_for_tensorboard_stay_beside_the_model(
-    logged: "Traces", behavior_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("tensorboard", reason="--report-to tensorboard needs tensorboard")
-    monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
-    options = [*FAST, "--steps", "2", "--report-to", "tensorboard"]
-    result = fine_tune(logged, behavior_model, tmp_path / "learned", *options)
-    assert result.exit_code in {0, 3}, result.output
-    (events,) = (tmp_path / "runs" / "learned").glob("events*")
-    assert events.stat().st_size > 0
-    assert "TENSORBOARD_LOGGING_DIR" not in os.environ
-
-
-@pytest.mark.slow
-def test_each_training_is_a_run_of_its_own_at_wandb(
-    traces: "Traces",
-    tokenizer: Any,
-    behavior_model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pytest.importorskip("wandb", reason="--report-to wandb needs wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    log(traces, tokenizer, attempts=2, agent_name=["planner", "writer"])
-    run("transitions", "--store", traces.store(), "--credit", "group")
-    options = [*FAST, "--steps", "2", "--report-to", "wandb", "--each-agent"]
-    fine_tune(traces, behavior_model, tmp_path / "learned", *options)
-    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of MLflow's own libraries
-def test_run_at_mlflow_has_the_name_of_our_run(
-    logged: "Traces", behavior_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="--report-to mlflow needs mlflow")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    options = [*FAST, "--steps", "2", "--find-lr", "--report-to", "mlflow"]
-    fine_tune(logged, behavior_model, tmp_path / "learned", *options)
-    (ours,) = logged.ask("SELECT run_id FROM runs WHERE command = 'weights'")
-    found = mlflow.search_runs(search_all_experiments=True, output_format="list")
-    # One: the steps that probe learning rates are no run.
-    assert [one.info.run_name for one in found] == [ours["run_id"]]
-    assert found[0].data.metrics["loss"] > 0
 
 
 @pytest.mark.filterwarnings(
@@ -342,91 +109,6 @@ def test_probing_learning_rates_takes_the_one_of_the_lowest_loss(
     )
 
 
-@pytest.mark.slow
-def test_each_agent_gets_its_own_adapter_in_one_command(
-    traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
-) -> None:
-    log(traces, tokenizer, attempts=2, agent_name=["planner", "writer"])
-    run("transitions", "--store", traces.store(), "--credit", "group")
-    output = tmp_path / "adapters"
-    options = [*FAST, "--steps", "2", "--lora", "4", "--each-agent"]
-    result = fine_tune(traces, behavior_model, output, *options)
-    assert result.exit_code in {0, 3}, result.output
-    assert (output / "planner" / "adapter_model.safetensors").exists()
-    assert (output / "writer" / "adapter_model.safetensors").exists()
-    told = traces.ask("SELECT config ->> 'agent' AS agent FROM runs WHERE command = 'weights'")
-    assert sorted(row["agent"] for row in told) == ["planner", "writer"]
-    there = fine_tune(traces, behavior_model, output, *options)
-    assert f"'{output / 'planner'}' exists." in there.stderr
-    # As if it had been killed before the second one.
-    shutil.rmtree(output / "writer")
-    first = (output / "planner" / "adapter_model.safetensors").stat().st_mtime_ns
-    again = fine_tune(traces, behavior_model, output, *options, "--resume")
-    assert again.exit_code in {0, 3}, again.output
-    assert (output / "writer" / "adapter_model.safetensors").exists()
-    assert (output / "planner" / "adapter_model.safetensors").stat().st_mtime_ns == first
-    unknown = fine_tune(traces, behavior_model, tmp_path / "no", "--agent", "nobody")
-    assert unknown.exit_code == 1
-    assert "No transition is of agent 'nobody'. Known: 'planner', 'writer'" in unknown.stderr
-
-
-def test_agents_that_finished_are_reported_if_a_later_one_fails(
-    traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
-) -> None:
-    log(traces, tokenizer, attempts=2, tasks=20, agent_name=["planner", "writer"])
-    run("transitions", "--store", traces.store())
-    traces.ask(
-        "UPDATE transition_rows SET advantage = 1 "
-        "WHERE span_id IN (SELECT span_id FROM llm_calls WHERE agent_name = 'writer')"
-    )
-    traces.ask("UPDATE llm_calls SET agent_name = NULL WHERE rollout_id = '000-0'")
-    options = [*FAST, "--steps", "1", "--each-agent"]
-    result = fine_tune(traces, behavior_model, tmp_path / "learned", *options)
-    assert result.exit_code == 1
-    assert "1 transition names no agent, so no model learns from them." in result.stderr
-    assert "have the advantage 1: nothing tells good from bad" in result.stderr
-    assert (tmp_path / "learned" / "planner").is_dir()
-    (header, rows, *_) = result.stdout.splitlines()
-    assert header == "Agent planner:"
-    assert rows.startswith("Training rows: ")
-    assert "Held out: " in result.stdout
-
-
-def test_agent_is_judged_by_the_reward_of_the_rollout_that_another_agent_ended(
-    traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
-) -> None:
-    log(traces, tokenizer, agent_name=["planner"])
-    for task, attempt in product(range(TASKS), range(4)):
-        traces.call(
-            f"{task:03}-{attempt}",
-            1,
-            agent_name="reporter",
-            prompt_token_ids=tokenizer.convert_tokens_to_ids(["<user>", "<end>", "<assistant>"]),
-            completion_token_ids=tokenizer.convert_tokens_to_ids(["<end>"]),
-            completion_logprobs=[0.0],
-        )
-    run("transitions", "--store", traces.store(), "--credit", "group")
-    result = fine_tune(traces, behavior_model, tmp_path / "learned", *FAST, "--agent", "planner")
-    assert result.exit_code == 0, result.output
-    gate = json.loads((tmp_path / "learned" / "gate.json").read_text())
-    (row,) = traces.ask(
-        "SELECT avg(value) AS value FROM rewards WHERE rollout_id IN "
-        "(SELECT rollout_id FROM transitions WHERE split = 'heldout')"
-    )
-    assert gate["behavior_value"] == pytest.approx(row["value"])
-
-
-def test_agent_whose_name_leads_out_of_the_output_gets_no_folder(
-    traces: "Traces", tokenizer: Any, model: Path, tmp_path: Path
-) -> None:
-    log(traces, tokenizer, attempts=1, tasks=2, agent_name=["../planner"])
-    run("transitions", "--store", traces.store())
-    refused = fine_tune(traces, model, tmp_path / "adapters", "--each-agent")
-    assert refused.exit_code == 1
-    assert "No folder can have the name of agent '../planner'." in refused.stderr
-    assert not (tmp_path / "adapters").exists()
-
-
 def test_any_argument_of_the_trainer_can_be_given_in_a_file(
     logged: "Traces", behavior_model: Path, tmp_path: Path
 ) -> None:
@@ -479,30 +161,6 @@ def test_less_memory_gives_the_same_losses(
         result = fine_tune(logged, behavior_model, tmp_path / name, *short, *options)
         assert result.exit_code in {0, 3}, result.output
         assert last_curve(logged) == pytest.approx(plain, rel=1e-4), name
-
-
-@pytest.mark.slow
-def test_training_that_needs_less_memory_can_be_resumed_by_the_same_losses(
-    logged: "Traces", behavior_model: Path, tmp_path: Path
-) -> None:
-    # In bfloat16 the order of adding shows in each loss, not only in the last ones.
-    how = [*FAST, "--steps", "60", "--batch-size", "8", "--dtype", "float32"]
-    fine_tune(logged, behavior_model, tmp_path / "whole", *how)
-    whole = last_curve(logged)
-    words = command(logged, behavior_model, tmp_path / "cut", *how, "--save-every", "4")
-    with started(*words, stdout=subprocess.DEVNULL) as process:
-        states = "checkpoint-*/trainer_state.json"
-        checkpoints = tmp_path / ".cut.checkpoints"
-        eventually(lambda: any(map(is_whole, checkpoints.glob(states))), LIMIT_S)
-        process.kill()
-    less = ["--accumulate", "4", "--checkpointing", "--resume"]
-    result = fine_tune(logged, behavior_model, tmp_path / "cut", *how, *less)
-    assert result.exit_code in {0, 3}, result.output
-    resumed = last_curve(logged)
-    assert min(resumed) > 1
-    # Smaller micro-batches add in another order, which the last small losses show.
-    expected = {step: whole[step] for step in resumed}
-    assert resumed == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.slow
