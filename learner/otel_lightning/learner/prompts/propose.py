@@ -1,6 +1,6 @@
 """Propose prompts: read rollouts, ask a model, check its answers, write new variants."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -132,18 +132,14 @@ def _has_changed(path: Path, text: str) -> bool:
 
 
 def _plan(store: Store, request: Request) -> Plan:
+    """Choose the variants to improve and the records to show, as far as the flag has room."""
     key = request.window.key
     file = flag_file.read_with_text(request.flags, key)
     document = file.document
     check_flag(request.flags, document, key)
     variants = variants_with_text(document, key)
     live = flag_document.live_shares(document, key)
-    serving = [arm for arm in live if arm in variants]
-    if not serving:
-        raise DataError(
-            f"Flag '{key}' in '{request.flags}' serves no variant that is a text, so there is no "
-            "prompt to improve. Give such a variant a weight."
-        )
+    serving = _serving(live, variants, request)
     name, rule = rules.chosen(store, request.window.reward)
     rollouts = read_rollouts(store, replace(request.window, reward=name))
     # Rollouts whose variants are all gone say nothing about a prompt of today.
@@ -153,11 +149,7 @@ def _plan(store: Store, request: Request) -> Plan:
     losers = ruled_out(rollouts, proposed)
     left = {arm: share for arm, share in live.items() if arm not in losers}
     if not left:
-        raise DataError(
-            f"All variants that flag '{key}' in '{request.flags}' serves are worse than their "
-            f"parents beyond chance, so none would be left beside new ones: {', '.join(live)}. "
-            f"Give a weight to {' or '.join(sorted(set(proposed.values())))}."
-        )
+        raise _all_ruled_out(live, proposed, request)
     # May be 0 or negative: then no call is planned.
     room = min(request.candidates, request.max_arms - len(left))
     retired = retired_variants(document, key, left)
@@ -177,6 +169,33 @@ def _plan(store: Store, request: Request) -> Plan:
         room=room,
         flags_text=file.text,
         rule=str(rule) if rule else None,
+    )
+
+
+def _serving(
+    live: Mapping[str, float], variants: Mapping[str, Variant], request: Request
+) -> list[str]:
+    """List the variants with traffic that are texts.
+
+    Raises:
+        DataError: If there is none.
+    """
+    serving = [arm for arm in live if arm in variants]
+    if not serving:
+        raise DataError(
+            f"Flag '{request.window.key}' in '{request.flags}' serves no variant that is a text, "
+            "so there is no prompt to improve. Give such a variant a weight."
+        )
+    return serving
+
+
+def _all_ruled_out(
+    live: Mapping[str, float], parents_of: Mapping[str, str], request: Request
+) -> DataError:
+    return DataError(
+        f"All variants that flag '{request.window.key}' in '{request.flags}' serves are worse "
+        "than their parents beyond chance, so none would be left beside new ones: "
+        f"{', '.join(live)}. Give a weight to {' or '.join(sorted(set(parents_of.values())))}."
     )
 
 

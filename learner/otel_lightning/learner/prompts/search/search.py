@@ -35,6 +35,7 @@ from otel_lightning.learner.prompts.proposals.plan import (
     taken_names,
 )
 from otel_lightning.learner.prompts.search.record import SearchRecord, evaluation_key
+from otel_lightning.learner.prompts.serving.share import Candidate
 from otel_lightning.learner.prompts.serving.variants import WHOLE_TEXT, Variant
 from otel_lightning.learner.rollout_runner.tasks import Task as AgentTask
 from otel_lightning.learner.score.judges.asking import (
@@ -50,11 +51,11 @@ if TYPE_CHECKING:
     from gepa.core.result import GEPAResult
 
 MINIBATCH = 3
-"""Tasks on which a new prompt is compared with its parent first."""
-VALIDATION = 20
+"""Number of tasks on which a new prompt is compared with its parent first."""
+MAX_VALIDATION_TASKS = 20
 """Largest number of tasks on which a prompt is scored that was better on the first ones."""
 TRIES = 3
-"""Answers that may be refused before a proposal is given up."""
+"""Number of answers that may be refused before a proposal is given up."""
 WHOLE = "prompt"
 """GEPA's name for the only component of a variant that is a text."""
 Texts = dict[str, str]
@@ -89,7 +90,7 @@ class Search:
     @property
     def validation(self) -> int:
         """Number of tasks on which a promising prompt is scored."""
-        return min(VALIDATION, len(self.tasks) // 2)
+        return min(MAX_VALIDATION_TASKS, len(self.tasks) // 2)
 
     @property
     def iteration(self) -> int:
@@ -302,8 +303,8 @@ def searching(
             session = Session(proposer, cache, Progress("Search", 0), request.concurrency)
             asked = _Asked(plan, request, proposer, taken_names(plan, request), session)
             adapter = Adapter(search, asked, parent)
-            found = _optimized(search, adapter, parent, request.seed)
-        return _chosen(found, asked, min(request.candidates, plan.room)), session.usage
+            scored = _optimized(search, adapter, parent, request.seed)
+        return _chosen(scored, asked, min(request.candidates, plan.room)), session.usage
 
     return ask
 
@@ -335,37 +336,41 @@ def _optimized(
     return sorted(scored, key=lambda one: -one[0])
 
 
-def _chosen(found: list[tuple[float, Texts]], asked: _Asked, count: int) -> tuple[Judged, ...]:
-    """Keep the proposals that are in the best prompts of the pool; the others are refused."""
+def _chosen(scored: Sequence[tuple[float, Texts]], asked: _Asked, count: int) -> tuple[Judged, ...]:
+    """Keep the proposals that are in the best prompts of the pool; the others are refused.
+
+    Args:
+        scored: Score and texts of each prompt of the pool, best first.
+        asked: The proposals of the search.
+        count: Number of prompts to keep.
+    """
     parent = asked.plan.variants[asked.plan.parent]
-    best = {}
-    for score, texts in found[: max(count, 0)]:
-        best[str(value_of(parent, texts))] = (score, value_of(parent, texts))
-    chosen = []
-    for one in asked.judged:
-        text = one.proposal.prompt
-        mine = [
-            key
-            for key, (_, value) in best.items()
-            if one.candidate
-            and text in (value if isinstance(value, dict) else {"": value}).values()
-        ]
-        if one.candidate and mine:
-            # Each prompt of the pool is used once. It may combine several proposals: the one that
-            # is found first stands for it.
-            score, value = best.pop(mine[0])
-            score_said = f"(Search: {score:.3f} on the tasks that chose it, so too high.)"
-            said = f"{one.proposal.reason} {score_said}"
-            candidate = replace(one.candidate, value=value)
-            chosen.append(
-                replace(one, proposal=one.proposal._replace(reason=said), candidate=candidate)
-            )
-        elif one.candidate:
-            refused = one.proposal._replace(refused="the search found better ones")
-            chosen.append(replace(one, proposal=refused, candidate=None))
-        else:
-            chosen.append(one)
-    return tuple(chosen)
+    best: dict[str, tuple[float, Any]] = {}
+    for score, texts in scored[: max(count, 0)]:
+        value = value_of(parent, texts)
+        best[str(value)] = score, value
+    return tuple(
+        _kept_or_refused(one, one.candidate, best) if one.candidate else one for one in asked.judged
+    )
+
+
+def _kept_or_refused(
+    judged: Judged, candidate: Candidate, best: dict[str, tuple[float, Any]]
+) -> Judged:
+    """Give a proposal the first of the best prompts that has its text, or refuse it.
+
+    That prompt is taken out of `best`, so each is used once. It may combine several proposals: the
+    first of them stands for it.
+    """
+    for key, (score, value) in best.items():
+        texts = value.values() if isinstance(value, dict) else [value]
+        if judged.proposal.prompt in texts:
+            del best[key]
+            note = f"(Search: {score:.3f} on the tasks that chose it, so too high.)"
+            proposal = judged.proposal._replace(reason=f"{judged.proposal.reason} {note}")
+            return replace(judged, proposal=proposal, candidate=replace(candidate, value=value))
+    refused = judged.proposal._replace(refused="the search found better ones")
+    return replace(judged, proposal=refused, candidate=None)
 
 
 def value_of(parent: Variant, texts: Texts) -> Any:
