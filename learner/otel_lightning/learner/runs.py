@@ -136,7 +136,7 @@ def other_candidates(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]]
     return len({_settings(one) for one in learned} - {_settings(own)})
 
 
-def told_candidates(count: int) -> list[str]:
+def candidates_warning(count: int) -> list[str]:
     """Warn of a choice among several candidates, as a list of no sentence or one."""
     if not count:
         return []

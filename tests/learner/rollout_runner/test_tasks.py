@@ -7,7 +7,7 @@ from otel_lightning.learner import DataError
 from otel_lightning.learner.rollout_runner import Task, read_tasks
 from otel_lightning.learner.rollout_runner.attempts import Attempt, agent_fields, command
 from otel_lightning.learner.rollout_runner.plan import Arms, Job, plan
-from otel_lightning.learner.rollout_runner.tasks import chosen, told_copies
+from otel_lightning.learner.rollout_runner.tasks import copies_warning, tasks_in_split
 from otel_lightning.learner.transitions.splits import split
 
 
@@ -64,8 +64,8 @@ def test_agent_is_shown_neither_what_is_expected_nor_the_metadata() -> None:
 
 def test_split_is_that_of_transitions() -> None:
     tasks = [Task(str(i), {"q": i}) for i in range(200)]
-    held = {task.task_id for task in chosen(tasks, "heldout", 0.3)}
-    train = {task.task_id for task in chosen(tasks, "train", 0.3)}
+    held = {task.task_id for task in tasks_in_split(tasks, "heldout", 0.3)}
+    train = {task.task_id for task in tasks_in_split(tasks, "train", 0.3)}
     assert held | train == {task.task_id for task in tasks}
     hashes = pl.DataFrame(
         {"task_id": [t.task_id for t in tasks], "task_hash": [hash_of(t) for t in tasks]},
@@ -118,20 +118,20 @@ def test_other_content_behind_the_name_of_an_arm_or_a_model_is_another_rollout()
 def test_held_out_task_with_the_input_of_a_task_to_learn_from_is_named() -> None:
     learning = [Task("a", {"q": 1}), Task("only an id", {})]
     judging = [Task("b", {"q": 1}), Task("c", {"q": 2}), Task("another id", {})]
-    told = told_copies(judging, learning)
+    told = copies_warning(judging, learning)
     assert told is not None
     assert told.startswith("1 held-out task has the same input as a task to learn from")
     assert "such as 'b' and 'a'" in told
-    assert told_copies(judging[1:], learning) is None
+    assert copies_warning(judging[1:], learning) is None
 
 
 def test_held_out_tasks_with_equal_inputs_are_named() -> None:
     judging = [Task(name, {"q": q}) for name, q in (("a", 1), ("b", 2), ("c", 1), ("d", 1))]
-    told = told_copies([*judging, Task("only an id", {}), Task("another id", {})], [])
+    told = copies_warning([*judging, Task("only an id", {}), Task("another id", {})], [])
     assert told is not None
     assert told.startswith("3 held-out tasks have the same input as another held-out task")
     assert "such as 'a' and 'c'" in told
-    assert told_copies(judging[:2], []) is None
+    assert copies_warning(judging[:2], []) is None
 
 
 def filled(words: list[str], task: Task) -> list[str]:

@@ -119,13 +119,13 @@ def tell_copies(tasks: Path, held_out: float) -> None:
         HELD_OUT,
         TRAIN,
         chosen,
+        copies_warning,
         read_tasks,
-        told_copies,
     )
 
     found = read_tasks(tasks).tasks
     judging, learning = (chosen(found, split, held_out) for split in (HELD_OUT, TRAIN))
-    if warning := told_copies(judging, learning):
+    if warning := copies_warning(judging, learning):
         click.echo(warning, err=True)
 
 

@@ -191,9 +191,9 @@ def _search(
     from otel_lightning.learner.prompts.search.runs import Runs
     from otel_lightning.learner.prompts.search.search import Search
     from otel_lightning.learner.rollout_runner import Job, read_tasks
-    from otel_lightning.learner.rollout_runner.tasks import TRAIN, chosen
+    from otel_lightning.learner.rollout_runner.tasks import TRAIN, tasks_in_split
 
-    tasks = chosen(read_tasks(given["tasks"]).tasks, TRAIN, settings["held_out"])
+    tasks = tasks_in_split(read_tasks(given["tasks"]).tasks, TRAIN, settings["held_out"])
     flags: Path = settings["flags"]
     key: str = settings["key"]
     identity = {name: given.get(name, settings.get(name)) for name in IDENTITY}

@@ -114,7 +114,7 @@ def promote(
         from otel_lightning.collector.store import open_store
         from otel_lightning.learner.weights import ship
 
-        with open_store(store, create=False) as opened, _told_refusal():
+        with open_store(store, create=False) as opened, _refusal_reported():
             moved = ship.promote(
                 opened, model, live, without_gate=without_gate, dry_run=options["dry_run"]
             )
@@ -122,7 +122,7 @@ def promote(
 
 
 @contextmanager
-def _told_refusal() -> Iterator[None]:
+def _refusal_reported() -> Iterator[None]:
     """Print why the gate refused, and exit with code `REFUSED`."""
     from otel_lightning.learner.errors import RefusedError
 
@@ -150,7 +150,7 @@ def _promote_policy(  # noqa: PLR0913 - one parameter an option
         from otel_lightning.collector.store import open_store
         from otel_lightning.learner.policy.serving import ship
 
-        with open_store(store, create=False) as opened, _told_refusal():
+        with open_store(store, create=False) as opened, _refusal_reported():
             change = ship.promote(
                 opened, key, flags, version=version, canary=canary, dry_run=dry_run
             )

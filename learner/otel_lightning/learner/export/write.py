@@ -113,7 +113,7 @@ def export_transitions(
                 seen.ties
             )
         if not done.rows:
-            raise DataError(_nothing(form, (done, unread), seen, split, threshold))
+            raise DataError(_why_nothing(form, (done, unread), seen, split, threshold))
     done.shuffled = seen.shuffled
     done.left_out.update({f"calls with {reason}": count for reason, count in unread.items()})
     return done
@@ -202,7 +202,7 @@ def _made(
         yield made
 
 
-def _nothing(
+def _why_nothing(
     form: Format,
     found: tuple[Exported, Mapping[str, int]],
     seen: Overview,
@@ -220,7 +220,7 @@ def _nothing(
     """
     done, unread = found
     if form.is_label and seen.has_only_ties:
-        return _nothing_above(seen, 0.0, split, threshold)
+        return _why_nothing_above(seen, 0.0, split, threshold)
     left_out = done.left_out + Counter(unread)
     reasons = "; ".join(f"{n} with {why}" for why, n in left_out.items())
     if done.left_out or (unread and sum(unread.values()) == seen.rows):
@@ -229,12 +229,12 @@ def _nothing(
             "content in the agent, or choose a format that takes token ids, or `transitions`."
         )
     if form.above_threshold and seen.best is not None:
-        return _nothing_above(seen, seen.best, split, threshold)
+        return _why_nothing_above(seen, seen.best, split, threshold)
     empty = form.empty.format(split=split, threshold=threshold)
     return f"{empty} Calls that were left out: {reasons}." if reasons else empty
 
 
-def _nothing_above(seen: Overview, best: float, split: str, threshold: float) -> str:
+def _why_nothing_above(seen: Overview, best: float, split: str, threshold: float) -> str:
     """Explain why no advantage is above the threshold; advise a lower one only if best > 0."""
     if best > 0:
         return (

@@ -28,7 +28,7 @@ from otel_lightning.learner.policy.serving.flag_file import read_flag_file
 from otel_lightning.learner.prompts.serving.share import check_flag
 from otel_lightning.learner.rollout_runner import read_tasks
 from otel_lightning.learner.rollout_runner.plan import runs_folder
-from otel_lightning.learner.rollout_runner.tasks import told_copies
+from otel_lightning.learner.rollout_runner.tasks import copies_warning
 
 HOOK_SECONDS = 600.0
 MIN_ALPHA = 1e-9
@@ -132,7 +132,7 @@ def _rounds(loop: Loop, say: Say) -> Outcome:
             f"Loop '{config.name}' has made its last report after round {last}, which read the "
             "final tasks. Further rounds need tasks that nobody has read: begin another loop."
         )
-    if warning := told_copies([*loop.split.held_out, *loop.split.final], loop.split.train):
+    if warning := copies_warning([*loop.split.held_out, *loop.split.final], loop.split.train):
         say(warning)
     done, stopped = 0, None
     # Rounds that are done are walked through again: each of their stages returns its recorded

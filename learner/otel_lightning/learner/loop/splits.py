@@ -7,7 +7,7 @@ from hashlib import sha256
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.loop.config import SplitPart
-from otel_lightning.learner.rollout_runner.tasks import HELD_OUT, TRAIN, Task, chosen
+from otel_lightning.learner.rollout_runner.tasks import HELD_OUT, TRAIN, Task, tasks_in_split
 
 Tasks = Sequence[Task]
 
@@ -33,7 +33,9 @@ def divide(tasks: Tasks, part: SplitPart) -> Split:
     final = [task for task in tasks if _position(task.task_id) < part.final]
     others = [task for task in tasks if _position(task.task_id) >= part.final]
     split = Split(
-        chosen(others, TRAIN, part.held_out), chosen(others, HELD_OUT, part.held_out), final
+        tasks_in_split(others, TRAIN, part.held_out),
+        tasks_in_split(others, HELD_OUT, part.held_out),
+        final,
     )
     if not split.train or not split.held_out or (part.final > 0 and not final):
         raise DataError(

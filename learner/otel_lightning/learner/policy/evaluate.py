@@ -114,7 +114,7 @@ def evaluate_policy(store: StoreLike, question: Question) -> Answer:
         if question.by:
             _segments(db, question.by, at_most=0)
         # The rule comes after all that can be refused without it: it may run for long.
-        name, _ = rules.chosen(db, question.window.reward)
+        name, _ = rules.resolve_reward(db, question.window.reward)
         logged = read_choices(db, replace(question.window, reward=name), versions)
         policy = candidate(db, logged.rows, versions, named)
         segments = _segments(db, question.by) if question.by else None

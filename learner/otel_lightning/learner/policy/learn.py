@@ -53,10 +53,10 @@ from otel_lightning.learner.policy.softmax.features import (
 )
 from otel_lightning.learner.runs import (
     Run,
+    candidates_warning,
     fingerprint,
     judged_before,
     recorded_in,
-    told_candidates,
 )
 from otel_lightning.learner.score import rules
 from otel_lightning.learner.transitions.splits import TRAIN
@@ -222,7 +222,7 @@ def _read(store: Store, request: Request, document: dict[str, Any], spec: dict[s
     """
     settle(store, request.key, request.flags)
     # The rule comes after all that can be refused without it: it may run for long.
-    name, rule = rules.chosen(store, request.reward)
+    name, rule = rules.resolve_reward(store, request.reward)
     window = replace(request.window, reward=name)
     logged = read_choices(store, window, known_versions(store, request.key))
     _check_one_live(store, request.key, logged.rows)
@@ -405,7 +405,7 @@ def _record(  # noqa: PLR0913 - the result, and what it was compared with
     """Record the run, and the policy as a candidate with its parent and data fingerprint."""
     data = fingerprint(learned.logged.rows.drop("policy_version", "time"))
     if request.shuffle_rewards is None:
-        told = told_candidates(judged_before(store, run, data))
+        told = candidates_warning(judged_before(store, run, data))
         learned = replace(learned, notes=(*learned.notes, *told))
     probabilities = {arm: weight / flag_document.WHOLE for arm, weight in learned.weights.items()}
     policy = run.policy(request.key, probabilities, asdict(request.settings) | parameters)

@@ -140,7 +140,7 @@ def _plan(store: Store, request: Request) -> Plan:
     variants = variants_with_text(document, key)
     live = flag_document.live_shares(document, key)
     serving = _serving(live, variants, request)
-    name, rule = rules.chosen(store, request.window.reward)
+    name, rule = rules.resolve_reward(store, request.window.reward)
     rollouts = read_rollouts(store, replace(request.window, reward=name))
     # Rollouts whose variants are all gone say nothing about a prompt of today.
     logged = rollouts.rows["arm"].unique().to_list()

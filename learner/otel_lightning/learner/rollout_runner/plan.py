@@ -153,10 +153,11 @@ def plan(
             for arm in sorted(arms, key=lambda arm: _hash(str(seed), arm or "")):
                 parts = (name, str(job.seed), task.fingerprint, str(sample))
                 key = _hash(*parts, arm or "", prints.get(arm or "", ""), *model)[:10]
-                yield Planned(task, sample, seed, f"{_shown(task.task_id)}-{sample}-{key}", arm)
+                rollout_id = f"{_as_part_of_id(task.task_id)}-{sample}-{key}"
+                yield Planned(task, sample, seed, rollout_id, arm)
 
 
-def _shown(task_id: str) -> str:
+def _as_part_of_id(task_id: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", task_id)[:MAX_TASK_ID_LENGTH]
 
 

@@ -66,8 +66,8 @@ from otel_lightning.learner.rollout_runner.tasks import (
     TRAIN,
     UNSPLIT,
     Task,
-    chosen,
     read_tasks,
+    tasks_in_split,
 )
 
 NO_TASK = {
@@ -156,7 +156,7 @@ def tasks_of(job: Job) -> list[Task]:
     """Return the tasks that a job runs, from its file or as given."""
     given = job.tasks
     tasks = read_tasks(given).tasks if isinstance(given, Path) else tuple(given)
-    return chosen(tasks, job.split, job.held_out)[: job.limit]
+    return tasks_in_split(tasks, job.split, job.held_out)[: job.limit]
 
 
 def _check(job: Job) -> None:

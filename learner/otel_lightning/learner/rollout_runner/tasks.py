@@ -13,7 +13,7 @@ from otel_lightning.learner.errors import DataError
 
 HIDDEN = ("expected", "metadata")
 """Fields of a task that the agent never sees."""
-SHOWN = 60
+QUOTED_CHARACTERS = 60
 """Characters of a wrong line that a message repeats."""
 HASH_CHARACTERS = 12
 UNSPLIT, TRAIN, HELD_OUT = "all", "train", "heldout"
@@ -106,7 +106,7 @@ def tasks_of(rows: Iterable[tuple[str, Any]], source: str) -> Tasks:
     return Tasks(tuple(tasks), without_id)
 
 
-def chosen(tasks: Iterable[Task], split: str, held_out: float) -> list[Task]:
+def tasks_in_split(tasks: Iterable[Task], split: str, held_out: float) -> list[Task]:
     """Keep the tasks of a split, by the same hash of the id as `lightning-learn transitions`.
 
     Args:
@@ -120,7 +120,7 @@ def chosen(tasks: Iterable[Task], split: str, held_out: float) -> list[Task]:
     return [task for task in tasks if (task.position() < held_out) == wanted]
 
 
-def told_copies(judging: Iterable[Task], learning: Iterable[Task]) -> str | None:
+def copies_warning(judging: Iterable[Task], learning: Iterable[Task]) -> str | None:
     """Warn of tasks that judge and have the same input as a task to learn from, or as each other.
 
     It is no error: an agent may take what differs from the id. A task that is an id and nothing
@@ -142,7 +142,7 @@ def told_copies(judging: Iterable[Task], learning: Iterable[Task]) -> str | None
     for one in judging:
         by_input.setdefault(one.input_hash, []).append(one.task_id)
     repeated = [ids for ids in by_input.values() if len(ids) > 1]
-    sentences = [_told_learned(copies)] if copies else []
+    sentences = [_also_learned_from(copies)] if copies else []
     if repeated:
         first, second, *_ = repeated[0]
         sentences.append(
@@ -154,7 +154,7 @@ def told_copies(judging: Iterable[Task], learning: Iterable[Task]) -> str | None
     return " ".join(sentences) or None
 
 
-def _told_learned(copies: Sequence[tuple[str, str]]) -> str:
+def _also_learned_from(copies: Sequence[tuple[str, str]]) -> str:
     return (
         f"{number_of(len(copies), 'held-out task has', 'held-out tasks have')} the same input as a "
         f"task to learn from, under another id, such as '{copies[0][0]}' and '{copies[0][1]}'. If "
@@ -165,7 +165,7 @@ def _told_learned(copies: Sequence[tuple[str, str]]) -> str:
 
 def _task(place: str, row: Any) -> Task:
     if not isinstance(row, Mapping):
-        raise DataError(f"{place}: is {_shown(row)}, not a JSON object with the fields of a task.")
+        raise DataError(f"{place}: is {_quoted(row)}, not a JSON object with the fields of a task.")
     fields = {
         name: value
         for name, value in row.items()
@@ -173,7 +173,7 @@ def _task(place: str, row: Any) -> Task:
     }
     given = row.get("id")
     if given is not None and (not isinstance(given, str | int) or str(given) == ""):
-        raise DataError(f"{place}: has the id {_shown(given)}. Write a text or a whole number.")
+        raise DataError(f"{place}: has the id {_quoted(given)}. Write a text or a whole number.")
     if not fields and given is None:
         raise DataError(f"{place}: has neither an id nor a field for the agent, such as input.")
     task_id = str(given) if given is not None else _hash(fields)
@@ -214,7 +214,7 @@ def _lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
             problem = "the last line is cut off" if cut else "not a JSON object"
             remedy = "Write the file again." if cut else "Correct the line."
             raise DataError(
-                f"{path}:{number}: {problem} ({error}): {_shown(line)}. {remedy}"
+                f"{path}:{number}: {problem} ({error}): {_quoted(line)}. {remedy}"
             ) from error
 
 
@@ -251,6 +251,6 @@ def _canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     text = str(value)
-    return f"'{text[:SHOWN]}{'…' if len(text) > SHOWN else ''}'"
+    return f"'{text[:QUOTED_CHARACTERS]}{'…' if len(text) > QUOTED_CHARACTERS else ''}'"

@@ -69,7 +69,7 @@ def make_transitions(
         stage.check_agents(db, choice_of(settings))
         # A reward that is a rule is computed first: its scores become rewards in the store, of
         # which the settings then name one.
-        name, rule = rules.chosen(db, settings.reward)
+        name, rule = rules.resolve_reward(db, settings.reward)
         settings = replace(settings, reward=name)
         stage_rollouts(db, settings)
         # A permutation depends on every rollout, so no task can stay as it was.

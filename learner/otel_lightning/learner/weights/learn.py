@@ -21,11 +21,11 @@ from otel_lightning.learner.model_folder import fingerprint as files_fingerprint
 from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.runs import (
     Run,
+    candidates_warning,
     fingerprint,
     judged_before,
     recorded_in,
     to_json,
-    told_candidates,
 )
 from otel_lightning.learner.weights.card import Card, model_card
 from otel_lightning.learner.weights.curve import Curve
@@ -145,7 +145,7 @@ def _learn_weights(
                 db = ending.enter_context(opened(store))
                 curve.write(db)
                 if data.control is None:
-                    others = told_candidates(judged_before(db, run, data.fingerprint))
+                    others = candidates_warning(judged_before(db, run, data.fingerprint))
                     learned = replace(learned, warnings=(*learned.warnings, *others))
         row = run.ended(
             outcome="passed" if learned.verdict.passed else "refused",

@@ -15,9 +15,9 @@ import polars as pl
 from otel_lightning.learner.arrays import Floats, Integers
 from otel_lightning.learner.errors import DataError
 
-CHANCE = 0.01
+SIGNIFICANCE = 0.01
 """Significance level of each of the five tests: random arms are refused in at most 5 %."""
-CHANCE_OF_RECORDED = 0.001
+SIGNIFICANCE_OF_RECORDED = 0.001
 """Significance level of the test of recorded propensities."""
 PERMUTATIONS = 1000
 MAX_ROLLOUTS = 20_000
@@ -36,7 +36,7 @@ MIN_INPUTS = 100
 RIDGE = 10.0
 TENTHS = 10
 
-NEWEST = 0.3
+NEWEST_WEIGHT = 0.3
 """Weight of the newest rollout in the mean reward of the rollouts just before (exponential)."""
 _RESIDUAL, _TASK = pl.col("residual"), ("version", "task")
 OTHERS = {
@@ -48,7 +48,7 @@ OTHERS = {
     # Only if the one before has another time, so that their order is known.
     "the rollouts just before": (
         pl.when(pl.col("time") != pl.col("time").shift())
-        .then(_RESIDUAL.ewm_mean(alpha=NEWEST).shift())
+        .then(_RESIDUAL.ewm_mean(alpha=NEWEST_WEIGHT).shift())
         .over("version")
     ),
 }
@@ -81,7 +81,7 @@ def check_random(rows: pl.DataFrame, inputs: pl.DataFrame) -> None:
     _check_repeated(rows)
     known = rows.join(inputs, on="rollout_id", maintain_order="left")
     repeated = rows.filter(pl.len().over("version", "task") > 1)
-    chances = {
+    p_values = {
         "how easy the task is: it can be told from the rewards of the task's other rollouts": (
             _by_rewards(repeated, "the task's other rollouts")
         ),
@@ -93,7 +93,7 @@ def check_random(rows: pl.DataFrame, inputs: pl.DataFrame) -> None:
             _by_group(repeated, "task")
         ),
     }
-    wrong = [name for name, probability in chances.items() if probability < CHANCE]
+    wrong = [name for name, p_value in p_values.items() if p_value < SIGNIFICANCE]
     if wrong:
         raise DataError(
             f"The frequencies of the arms are no propensities, because the arm depends on "
@@ -127,7 +127,7 @@ def check_ease(rows: pl.DataFrame) -> None:
     weight = pl.when(several).then(share / pl.col("propensity")).otherwise(1.0)
     some = some.drop_nulls("propensity").with_columns(number="arm", weight=weight)
     for of in ("the task's earlier rollouts", "the rollouts just before"):
-        if 2 * _by_rewards(some, of) < CHANCE_OF_RECORDED:  # two tests
+        if 2 * _by_rewards(some, of) < SIGNIFICANCE_OF_RECORDED:  # two tests
             raise DataError(
                 "The arm depends on how easy the task is, or on the time, and its propensity does "
                 f"not say so: it can be told from the rewards of {of}. An arm that got the easier "
@@ -163,7 +163,8 @@ def _by_group(rows: pl.DataFrame, column: str) -> float:
         column: The column whose values are the groups.
 
     Returns:
-        The probability of such differences if the arms were drawn at random; 1 for one group.
+        The p-value: the probability of such differences if the arms were drawn at random; 1 for one
+        group.
     """
     if rows.height > MAX_ROLLOUTS:
         rows = _sampled(rows, "task" if column == "task" else "rollout_id")
@@ -206,8 +207,8 @@ def _by_rewards(rows: pl.DataFrame, of: str) -> float:
         of: Which other rollouts: one of `OTHERS`.
 
     Returns:
-        The probability of such a dependence, by the normal approximation over tasks, times the
-        number of arms (Bonferroni); 1 without rewards.
+        The p-value of such a dependence, by the normal approximation over tasks, times the number
+        of arms (Bonferroni); 1 without rewards.
     """
     rows = rows.drop_nulls("outcome").with_columns(
         residual=pl.col("outcome") - pl.col("outcome").mean().over("version", "arm")
@@ -215,7 +216,7 @@ def _by_rewards(rows: pl.DataFrame, of: str) -> float:
     rows = rows.with_columns(others=OTHERS[of].fill_nan(None)).drop_nulls("others")
     others = pl.col("others") - pl.col("others").mean().over("version")
     counts = rows["number"].value_counts().filter(pl.col("count") >= MIN_ROLLOUTS_PER_ARM)
-    least = 1.0
+    smallest = 1.0
     for arm in counts["number"]:
         is_arm = (pl.col("number") == arm).cast(pl.Float64)
         share = is_arm.mean().over("version")
@@ -230,8 +231,8 @@ def _by_rewards(rows: pl.DataFrame, of: str) -> float:
         # No less than the variance of arms drawn anew: a rare arm may have missed all rare losses.
         error = max(float((sums**2).sum()), float(products["square"].sum())) ** 0.5
         if error > 0:
-            least = min(least, 2 * len(counts) * _above(abs(float(sums.sum())) / error))
-    return least
+            smallest = min(smallest, 2 * len(counts) * _upper_tail(abs(float(sums.sum())) / error))
+    return smallest
 
 
 def _sampled(rows: pl.DataFrame, unit: str) -> pl.DataFrame:
@@ -248,7 +249,7 @@ def _by_words(rows: pl.DataFrame) -> float:
     scores are nearly the same number, so they are averaged as one.
 
     Returns:
-        The probability of such a correlation if the arms were drawn at random; 1 for few inputs.
+        The p-value of such a correlation; 1 for few inputs.
 
     Source:
         Lopez-Paz & Oquab, Revisiting classifier two-sample tests (2017).
@@ -268,26 +269,26 @@ def _by_words(rows: pl.DataFrame) -> float:
         predicted = words[~fitted] @ weights
         products = ((predicted - predicted.mean(axis=0)) * arms[~fitted]).sum(axis=1)
         scores.append(float(products.sum() / max(float((products**2).sum()) ** 0.5, 1e-12)))
-    return _above(sum(scores) / 2)
+    return _upper_tail(sum(scores) / 2)
 
 
-def _above(score: float) -> float:
+def _upper_tail(score: float) -> float:
     """Compute the probability that a standard normal number is above `score`."""
     return erfc(score / 2**0.5) / 2
 
 
 def _hashed(texts: Iterable[str]) -> Floats:
     """Count words by hash, and the length of each text, shape [N, WORDS + 1]."""
-    rows = [_one(text) for text in texts]
+    rows = [_features_of_text(text) for text in texts]
     return np.array(rows, dtype=np.float64)
 
 
-def _one(text: str) -> Floats:
-    found = np.zeros(WORDS + 1)
+def _features_of_text(text: str) -> Floats:
+    features = np.zeros(WORDS + 1)
     for word in re.findall(r"\w+", text.lower()):
-        found[zlib.crc32(word.encode()) % WORDS] = 1.0
-    found[WORDS] = np.log1p(len(text))
-    return found
+        features[zlib.crc32(word.encode()) % WORDS] = 1.0
+    features[WORDS] = np.log1p(len(text))
+    return features
 
 
 def _numbers(values: pl.Series) -> Integers:

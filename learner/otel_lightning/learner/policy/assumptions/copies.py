@@ -16,7 +16,7 @@ import polars as pl
 
 from otel_lightning.learner.arrays import Integers
 
-CHANCE = 0.001
+SIGNIFICANCE = 0.001
 """Largest allowed probability that independent draws are taken for copies."""
 MAX_TASK_SHARE = 0.1
 """Largest share of the tasks that a text may have and still tell tasks apart. A text that more
@@ -68,8 +68,8 @@ def drawn_together(rows: pl.DataFrame) -> bool:
     Each way is a bet that the two are equal. If arms are drawn independently, the payoff
     1[equal] / p, where p is the probability of these arms, is at most 1 on average. Half of the
     capital is bet on each comparison, so it is multiplied by 1/2 + 1[equal] / (2 p). Then a capital
-    that began as 1 reaches 1 / CHANCE with a probability of at most CHANCE. Because only half is
-    bet, propensities that are slightly wrong do little harm.
+    that began as 1 reaches 1 / alpha with a probability of at most alpha, the significance level.
+    Because only half is bet, propensities that are slightly wrong do little harm.
 
     Args:
         rows: Choices whose text can tell tasks apart, in time order: columns task_hash, input, arm,
@@ -92,7 +92,8 @@ def drawn_together(rows: pl.DataFrame) -> bool:
             of_one += _growth(log(propensities[number]), is_equal=seen[0] == one)
             of_all += _growth(_log_chance(arms, propensities), is_equal=seen[1] == all_)
         before[text] = seen
-    return max(of_one, of_all) > -log(CHANCE / 2)  # half of the chance for each of the two ways
+    # Half of the significance level for each of the two ways.
+    return max(of_one, of_all) > -log(SIGNIFICANCE / 2)
 
 
 def _growth(log_chance: float, *, is_equal: bool) -> float:

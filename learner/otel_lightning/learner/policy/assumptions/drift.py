@@ -15,14 +15,14 @@ from otel_lightning.learner.evaluate.gains import task_numbers
 from otel_lightning.learner.evaluate.gate import effective_sample_size
 from otel_lightning.learner.policy.softmax.choice_arrays import numbered
 
-Z = 3.0
+SCALE_THRESHOLD = 3.0
 """Threshold of a difference of scales to be reported, in standard errors."""
-WRONG = 0.0027
+FALSE_ALARMS = 0.0027
 """Probability of naming an arm whose mean did not move, over all arms and all policy versions. Each
 new version is a new look at the log."""
-SAME = 1e-3
+PROPENSITY_TOLERANCE = 1e-3
 """Propensities closer than this count as equal, because a flag's weights are rounded."""
-FACTOR = 1.5
+MIN_SCALE_RATIO = 1.5
 """Ratio of the scales of the rewards above which a change is reported."""
 MIN_ROLLOUTS_FOR_SCALE = 30
 """Smallest number of rollouts that each half needs for a comparison of scales."""
@@ -31,7 +31,7 @@ MIN_ROLLOUTS = 10
 comparison."""
 HANDOVER = "60s"
 """Time after a change of the flag file in which some processes may still serve the old policy."""
-RETURNS = 2
+MAX_RETURNS = 2
 """How often a version may return without a recorded rollback, by a file restored by hand."""
 
 
@@ -56,7 +56,7 @@ def drift(rows: pl.DataFrame) -> list[str]:
     arms = timed["arm"].unique().sort().to_list()
     halves = _halves(timed, numbered(timed["arm"], arms), newer)
     versions = timed["policy_version"].n_unique() if "policy_version" in timed.columns else 1
-    threshold = NormalDist().inv_cdf(1 - WRONG / 2 / (len(arms) * versions))
+    threshold = NormalDist().inv_cdf(1 - FALSE_ALARMS / 2 / (len(arms) * versions))
     sentences = []
     for number, arm in enumerate(arms):
         older, later = (halves.of(2 * number + half) for half in range(2))
@@ -167,7 +167,7 @@ def _scale_moved(rewards: Floats, is_newer: Booleans, sums: Halves) -> list[str]
     # Both halves have two values at most, such as 0 and 1, then 0 and 10.
     if all(bool(((half == half.min()) | (half == half.max())).all()) for half in halves):
         differences = sorted((old_high - old_low, new_high - new_low))
-        moved = 0 < FACTOR * differences[0] < differences[1]
+        moved = 0 < MIN_SCALE_RATIO * differences[0] < differences[1]
     else:
         both = np.column_stack([sums.residuals, sums.weights])
         moved = _spread_moved([both[~is_newer], both[is_newer]])
@@ -203,7 +203,8 @@ def _spread_moved(halves: Sequence[Floats]) -> bool:
     difference = abs(log(squares[1] / squares[0]))
     # A factor of the standard deviations is its square for variances, hence 2 * log. Both must
     # hold: large enough to matter, and beyond chance.
-    return difference > 2 * log(FACTOR) and difference > Z * sqrt(sum(errors))
+    is_large = difference > 2 * log(MIN_SCALE_RATIO)
+    return is_large and difference > SCALE_THRESHOLD * sqrt(sum(errors))
 
 
 def mismatched(rows: pl.DataFrame, versions: Mapping[str, Mapping[str, float]]) -> list[str]:
@@ -222,7 +223,7 @@ def mismatched(rows: pl.DataFrame, versions: Mapping[str, Mapping[str, float]]) 
         logged = rows.filter(policy_version=version)
         for arm, share in arms.items():
             other = logged.filter(pl.col("arm") == arm).filter(
-                (pl.col("propensity") - share).abs() > SAME
+                (pl.col("propensity") - share).abs() > PROPENSITY_TOLERANCE
             )
             if other.height:
                 sentences.append(
@@ -278,7 +279,7 @@ def live_at_once(rows: pl.DataFrame, changes: Sequence[tuple[datetime, str]]) ->
     # A version's first turn is no return; each later one is.
     returns = turns.filter(~pl.col("policy_version").is_first_distinct())
     rollbacks = sum(action == "rollback" for _, action in changes)
-    if returns.height <= RETURNS + rollbacks:
+    if returns.height <= MAX_RETURNS + rollbacks:
         return None
     last = returns.row(-1, named=True)
     before = served.filter(

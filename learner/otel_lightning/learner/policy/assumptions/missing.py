@@ -9,7 +9,7 @@ import polars as pl
 from otel_lightning.learner.errors import DataError
 
 PERMUTATIONS = 2000
-CHANCE = 0.05
+SIGNIFICANCE = 0.05
 """Significance level: below this p-value, the arms' shares of missing rewards differ."""
 WORST, DROP = "worst", "drop"
 
@@ -106,4 +106,4 @@ def _differs(per_arm: dict[str, tuple[int, int]]) -> bool:
     observed = float(((missing - expected) ** 2 / expected).sum())
     # Many draws equal the observed statistic exactly, up to rounding; they count as at least as
     # extreme.
-    return bool((statistics >= observed - 1e-9).mean() < CHANCE)
+    return bool((statistics >= observed - 1e-9).mean() < SIGNIFICANCE)

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from otel_lightning.learner.arrays import Floats, Integers
-from otel_lightning.learner.policy.assumptions.copies import CHANCE, with_common_tasks
+from otel_lightning.learner.policy.assumptions.copies import SIGNIFICANCE, with_common_tasks
 from otel_lightning.learner.policy.assumptions.units import Units
 
 MAX_COPIES = 100
@@ -51,7 +51,7 @@ def copies_of(counts: Integers, free: int) -> int:
     However tasks are drawn, if each is drawn independently of the others, the number of tasks with
     given contents is nearly a Poisson number. It is a multiple of k with a probability of about
     1 / k, and so are all of these numbers only by chance. A few may be none, since a copy may be
-    lost. Any number of copies is found by chance with a probability of at most `CHANCE`.
+    lost. Any number of copies is found by chance with a probability of at most `SIGNIFICANCE`.
 
     Args:
         counts: Number of tasks with each contents, shape [M].
@@ -67,7 +67,7 @@ def copies_of(counts: Integers, free: int) -> int:
         # More copies with as few exceptions would have been found as well.
         chance = _tails(free - others, free, chances[copies - 2 :]).sum()
         # Each number of exceptions has its share of the chance; the sum over all of them is 1.
-        if chance < CHANCE * (0.3 / (others * (others + 1)) if others else 0.7):
+        if chance < SIGNIFICANCE * (0.3 / (others * (others + 1)) if others else 0.7):
             return copies
     return 1
 

@@ -18,8 +18,8 @@ import polars as pl
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.assumptions.copies import (
-    CHANCE,
     MAX_TASK_SHARE,
+    SIGNIFICANCE,
     with_common_tasks,
 )
 
@@ -27,7 +27,7 @@ PARTS = 10
 """Number of parts of the log that are also tested alone: arms may be kept for some time only."""
 MAX_ROLLOUTS = 100_000
 """Largest number of rollouts that the tests of the time and of the shares read, approximately."""
-TOLERATED = 0.005
+MAX_SHARE_DIFFERENCE = 0.005
 """Largest difference between an arm's share and its propensity that needs no explanation, so that
 propensities with two digits pass."""
 
@@ -94,7 +94,7 @@ def as_units(
         if bets.height and _beyond_chance(bets):
             # A value whose rollouts drew their arms anew connects none, such as `anonymous`.
             sums = bets.group_by("value").agg(pl.sum("growth"))
-            anew = sums.filter(pl.col("growth") < log(CHANCE))
+            anew = sums.filter(pl.col("growth") < log(SIGNIFICANCE))
             names.append(unit)
             rows = with_common_tasks(rows, values.join(anew, on="value", how="anti"))
     return rows, Units(tuple(names), before, rows["task_hash"].n_unique())
@@ -164,7 +164,7 @@ def check_shares(rows: pl.DataFrame) -> None:
         rows: The choices: columns task_hash, arm, propensity and policy_version.
 
     Raises:
-        DataError: If the share of an arm is off by more than `TOLERATED`, beyond chance.
+        DataError: If the share of an arm is off by more than `MAX_SHARE_DIFFERENCE`, beyond chance.
     """
     columns = rows.select("task_hash", "arm", "propensity", "policy_version").with_row_index("row")
     every = max(rows.height // MAX_ROLLOUTS, 1)
@@ -182,11 +182,11 @@ def _check_shares_of_version(rows: pl.DataFrame) -> None:
     tests = 2 if drawn.height == rows.height else 4  # each with two tails
     for arm, propensity, _ in shares.iter_rows():
         count, of_all = ((part["arm"] == arm).sum() for part in (drawn, rows))
-        chance, number, total, unit = min(
+        p_value, number, total, unit = min(
             (_tail(count, drawn.height, propensity), count, drawn.height, "tasks"),
             (_tail_of_all(rows, arm, propensity), of_all, rows.height, "rollouts"),
         )
-        if tests * shares.height * chance < CHANCE:
+        if tests * shares.height * p_value < SIGNIFICANCE:
             raise DataError(
                 f"Arm '{arm}' was drawn for {number} of {total} {unit} ({number / total:.1%}), but "
                 f"its propensity is {propensity:.1%}: more than chance. Either the propensities "
@@ -213,10 +213,14 @@ def _tail_of_all(rows: pl.DataFrame, arm: str, propensity: float) -> float:
 
 
 def _nearest(share: float, propensity: float) -> float | None:
-    """Move the propensity towards the share by `TOLERATED`; None if it explains the share then."""
+    """Move the propensity towards the share by `MAX_SHARE_DIFFERENCE`.
+
+    Returns:
+        The moved propensity; None if it explains the share then.
+    """
     away = share - propensity
-    p = propensity + float(np.clip(away, -TOLERATED, TOLERATED))
-    return p if abs(away) > TOLERATED and 0 < p < 1 else None
+    p = propensity + float(np.clip(away, -MAX_SHARE_DIFFERENCE, MAX_SHARE_DIFFERENCE))
+    return p if abs(away) > MAX_SHARE_DIFFERENCE and 0 < p < 1 else None
 
 
 def _tail(count: int, tasks: int, propensity: float) -> float:
@@ -271,7 +275,7 @@ def _beyond_chance(bets: pl.DataFrame) -> bool:
     parts = _log_mean([part.sum() for part in np.array_split(growth, PARTS)])
     by_value = bets.group_by("value").agg(pl.sum("growth"))["growth"].to_list()
     # The mean of stakes that each begin with 1 is such a stake, too.
-    return _log_mean([growth.sum(), parts, _log_mean(by_value)]) > -log(CHANCE)
+    return _log_mean([growth.sum(), parts, _log_mean(by_value)]) > -log(SIGNIFICANCE)
 
 
 def _log_mean(logs: Sequence[float]) -> float:

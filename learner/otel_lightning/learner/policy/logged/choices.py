@@ -20,11 +20,11 @@ from otel_lightning.learner.policy.assumptions.units import (
     check_shares,
 )
 from otel_lightning.learner.policy.logged.staged import (
+    keys_hint,
     known_keys,
     read_inputs,
     read_staged,
     stage_choices,
-    told_keys,
 )
 from otel_lightning.learner.policy.logged.units_of_store import read_units_as_tasks
 from otel_lightning.learner.policy.serving.joint import flags_of
@@ -279,7 +279,7 @@ def _stage_choices(store: Store, window: Window) -> bool:
         raise DataError(
             f"Flag '{window.key}' has no choices between --since and --until. Widen them."
         )
-    raise DataError(f"The store has no choices for flag '{window.key}'. {told_keys(known)}")
+    raise DataError(f"The store has no choices for flag '{window.key}'. {keys_hint(known)}")
 
 
 def _shuffled(staged: pl.DataFrame, seed: int) -> pl.DataFrame:

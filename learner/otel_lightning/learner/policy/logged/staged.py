@@ -45,7 +45,7 @@ def known_keys(store: Store) -> list[str]:
     return [str(key) for key in read(store, __package__, "keys")["key"].to_list()]
 
 
-def told_keys(known: Sequence[str]) -> str:
+def keys_hint(known: Sequence[str]) -> str:
     """Say which flags have choices in the store, or how choices come into it."""
     if known:
         return f"It has: {', '.join(known)}."

@@ -16,10 +16,10 @@ from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy.assumptions.units import NO_UNITS, Units
 from otel_lightning.learner.policy.logged.choices import with_propensities
 from otel_lightning.learner.policy.logged.staged import (
+    keys_hint,
     known_keys,
     read_staged,
     stage_choices,
-    told_keys,
 )
 from otel_lightning.learner.policy.logged.units_of_store import read_units_as_tasks
 from otel_lightning.learner.policy.serving.versions import known_versions
@@ -230,7 +230,7 @@ def _no_choices(store: Store, window: Window) -> DataError:
     since = " since --since" if window.since else ""
     return DataError(
         f"The store has no choices for flag '{window.key}'{since}, so no prompt can be tied to a "
-        f"rollout. {told_keys(known_keys(store))}"
+        f"rollout. {keys_hint(known_keys(store))}"
     )
 
 

@@ -11,7 +11,7 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.prompts.logged.records import Record
 from otel_lightning.learner.prompts.proposals.checks import COPIED_WORDS, placeholders
 from otel_lightning.learner.score.judges.answers import THINKING, Answer
-from otel_lightning.learner.score.judges.endpoint import Chat, Endpoint, Payload, counted, said
+from otel_lightning.learner.score.judges.endpoint import Chat, Endpoint, Payload, counted, text_of
 
 STOP = "stop"
 MAX_ANSWER_CHARACTERS = 1_000_000
@@ -100,7 +100,7 @@ class Proposer:
         if isinstance(response, Answer):
             return response
         reason = response.choices[0].finish_reason if response.choices else None
-        kept = {"finish_reason": reason, "content": said(response)}
+        kept = {"finish_reason": reason, "content": text_of(response)}
         return counted(response, json.dumps(kept))
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ def read_answer(answer: Answer, rubric: Rubric) -> Reading:
     if not found:
         return _unreadable(answer.text, rubric)
     # Equal verdicts may be repeated; different ones leave open which one is meant.
-    if len({_shown(verdict["score"]) for verdict in found}) > 1:
+    if len({_comparable(verdict["score"]) for verdict in found}) > 1:
         return Reading(None, f"The judge gave several verdicts: {answer.text[-QUOTED:]!r}")
     score, reason = found[0]["score"], str(found[0].get("reason") or "")
     if score is None:
@@ -147,7 +147,7 @@ def _decoded(text: str, start: int) -> tuple[dict[str, Any] | None, int]:
         return None, start + 1
 
 
-def _shown(score: Any) -> str:
+def _comparable(score: Any) -> str:
     number = _number(score)
     return repr(score if number is None else number)
 

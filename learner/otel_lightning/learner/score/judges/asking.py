@@ -91,7 +91,7 @@ def answer_all(session: Session, questions: Sequence[Question]) -> dict[str, Ans
     Raises:
         DataError: If the model stops answering. The answers so far are in the cache.
     """
-    known = _known(session, questions)
+    known = _cached(session, questions)
     # By key, so that equal questions are asked once.
     todo = {question.key: question for question in questions if question.key not in known}
     session.usage.cached += len(questions) - len(todo)
@@ -99,12 +99,12 @@ def answer_all(session: Session, questions: Sequence[Question]) -> dict[str, Ans
     return known | _ask(session, list(todo.values()))
 
 
-def _known(session: Session, questions: Sequence[Question]) -> dict[str, Answer]:
-    found = session.cache.get({question.key for question in questions})
+def _cached(session: Session, questions: Sequence[Question]) -> dict[str, Answer]:
+    answers = session.cache.get({question.key for question in questions})
     if not session.retry_errors:
-        return found
+        return answers
     rubrics = {question.key: question.rubric for question in questions}
-    return {key: answer for key, answer in found.items() if _usable(answer, rubrics[key])}
+    return {key: answer for key, answer in answers.items() if _usable(answer, rubrics[key])}
 
 
 def _usable(answer: Answer, rubric: Rubric | None) -> bool:

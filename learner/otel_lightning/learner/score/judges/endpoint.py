@@ -162,14 +162,14 @@ class PromptJudge:
                 model, or still fails after all retries.
         """
         response = self._chat.send(payload)
-        return response if isinstance(response, Answer) else counted(response, said(response))
+        return response if isinstance(response, Answer) else counted(response, text_of(response))
 
     def close(self) -> None:
         """Close the connections to the endpoint."""
         self._chat.close()
 
 
-def said(response: "ChatCompletion") -> str:
+def text_of(response: "ChatCompletion") -> str:
     """Return the text of a completion; an empty text if it has none."""
     return (response.choices[0].message.content if response.choices else None) or ""
 

@@ -20,7 +20,15 @@ from otel_lightning.learner.score.rules.results import as_scores
 from otel_lightning.learner.score.rules.spec import Rule, is_spec, name_of, read_rule
 from otel_lightning.learner.score.table import replace_scores
 
-__all__ = ["Applied", "Exclusion", "apply_rule", "chosen", "grade_rollouts", "is_spec", "name_of"]
+__all__ = [
+    "Applied",
+    "Exclusion",
+    "apply_rule",
+    "grade_rollouts",
+    "is_spec",
+    "name_of",
+    "resolve_reward",
+]
 
 KINDS = {".py": python.run, ".sql": sql.run, ".toml": shaping.run}
 
@@ -117,7 +125,7 @@ def _apply(store: Store, rule: Rule) -> Applied:
     return applied
 
 
-def chosen(store: Store, reward: str | None) -> tuple[str | None, Applied | None]:
+def resolve_reward(store: Store, reward: str | None) -> tuple[str | None, Applied | None]:
     """Resolve `--reward`: the name of existing rewards, or a rule, which is applied now.
 
     Returns:

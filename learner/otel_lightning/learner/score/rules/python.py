@@ -40,7 +40,7 @@ class Function:
         result = self.call(frame if self.lazily else frame.collect())
         return result.collect() if isinstance(result, pl.LazyFrame) else result
 
-    def said(self, error: Exception) -> str:
+    def describe(self, error: Exception) -> str:
         """Describe an exception, with the last line of the rule's file in its traceback."""
         frames = extract_tb(error.__traceback__)
         # The innermost line of the user's file, not one of polars.
@@ -186,14 +186,14 @@ def find_failures(
 def _named(function: Function, failures: dict[str, Exception]) -> Iterator[Exclusion]:
     groups: dict[str, list[str]] = {}
     for rollout, error in failures.items():
-        groups.setdefault(function.said(error), []).append(rollout)
+        groups.setdefault(function.describe(error), []).append(rollout)
     for reason, rollouts in groups.items():
         yield Exclusion(reason, tuple(rollouts))
 
 
 def _beyond_repair(function: Function, error: Exception, failures: int) -> DataError:
     return DataError(
-        f"{function.rule.spec}: raises {function.said(error)} (on "
+        f"{function.rule.spec}: raises {function.describe(error)} (on "
         f"{number_of(failures, 'rollout')}, also when given alone). Correct it, or return null "
         "where it cannot tell."
     )

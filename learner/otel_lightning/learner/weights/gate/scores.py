@@ -10,7 +10,7 @@ from otel_lightning.learner.weights.examples import Example
 from otel_lightning.learner.weights.job import Job
 from otel_lightning.learner.weights.preparation.pairs import preference_pairs
 
-CHANCE = 0.5
+RANDOM_ACCURACY = 0.5
 PAIRS_PER_STATE = 4
 RESAMPLES = 1000
 
@@ -26,7 +26,7 @@ def judge_scores(job: Job, held_out: list[Example]) -> Verdict:
     better = completion_scores(job, [chosen for chosen, _ in pairs])
     worse = completion_scores(job, [rejected for _, rejected in pairs])
     # A tie counts as half right, as a coin would rank it.
-    right = (better > worse).astype(np.float64) + CHANCE * (better == worse)
+    right = (better > worse).astype(np.float64) + RANDOM_ACCURACY * (better == worse)
     tasks = sorted({chosen.task for chosen, _ in pairs})
     number = {task: i for i, task in enumerate(tasks)}
     of_task = np.array([number[chosen.task] for chosen, _ in pairs], dtype=np.int64)
@@ -51,9 +51,9 @@ def judge_scores(job: Job, held_out: list[Example]) -> Verdict:
         tasks=len(tasks),
         # No importance weights: each pair counts as it is.
         effective_sample_size=float("nan"),
-        behavior_value=CHANCE,
+        behavior_value=RANDOM_ACCURACY,
         value=value,
-        gain=value - CHANCE,
+        gain=value - RANDOM_ACCURACY,
         lower=lower,
         upper=upper,
         reasons=tuple(reasons),
@@ -89,6 +89,6 @@ def _bounds(right: Floats, tasks: Integers, count: int, seed: int) -> tuple[floa
     totals, sizes = np.bincount(tasks, right, count), np.bincount(tasks, minlength=count)
     # Resample tasks, not pairs: pairs of one task share completions.
     drawn = rng.integers(count, size=(RESAMPLES, count))
-    gains = totals[drawn].sum(1) / sizes[drawn].sum(1) - CHANCE
+    gains = totals[drawn].sum(1) / sizes[drawn].sum(1) - RANDOM_ACCURACY
     lower, upper = np.quantile(gains, [0.05, 0.95])
     return float(lower), float(upper)
