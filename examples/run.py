@@ -47,25 +47,29 @@ def show(name: str, folder: Path, size: Size, seed: int) -> bool:
     example = importlib.import_module(f"{name}.task")
     with titled(example.NAME):
         try:
-            found = study(example, folder, size, seed)
+            result = study(example, folder, size, seed)
         except (MissingPackagesError, StepFailedError) as error:
             print(f"run.py: {error}", file=sys.stderr)
             return False
     names = PROMPTS if example.LEARNS == "prompts" else MODELS
-    print("\n".join(table(found.rewards, names)))
+    print("\n".join(table(result.rewards, names)))
     before, after, control = (
-        found.rewards[model, "t1"] for model in ("before", "after", "control")
+        result.rewards[model, "t1"] for model in ("before", "after", "control")
     )
-    _, least, _ = gain(after, before)
-    beyond, _, _ = gain(control, before)
-    real = least > 0 and beyond < gain(after, before)[0] / 2
-    quick = not size.trains_first
-    brought = "do not bring it" if beyond <= 0 else "bring less than half of it"
-    shown = f"The gain is real: its interval excludes 0, and shuffled rewards {brought}."
-    few = " These are few tasks: run it without --quick." if quick else ""
-    why = "its interval includes 0" if least <= 0 else "shuffled rewards bring half of it or more"
-    print(shown if real else f"No gain is shown: {why}.{few}")
-    return real or quick
+    gained, lower, _ = gain(after, before)
+    gained_by_control, _, _ = gain(control, before)
+    is_real = lower > 0 and gained_by_control < gained / 2
+    is_quick = not size.trains_first
+    if is_real:
+        brought = "do not bring it" if gained_by_control <= 0 else "bring less than half of it"
+        print(f"The gain is real: its interval excludes 0, and shuffled rewards {brought}.")
+    else:
+        why = "shuffled rewards bring half of it or more"
+        if lower <= 0:
+            why = "its interval includes 0"
+        few = " These are few tasks: run it without --quick." if is_quick else ""
+        print(f"No gain is shown: {why}.{few}")
+    return is_real or is_quick
 
 
 if __name__ == "__main__":
