@@ -10,7 +10,7 @@ from otel_lightning.learner.commands.agent_options import grading_of, tell_copie
 from otel_lightning.learner.commands.common import REFUSED, expected_errors
 
 if TYPE_CHECKING:
-    from otel_lightning.learner.rollout_runner.evaluate import Verdict
+    from otel_lightning.learner.rollout_runner.evaluate import ModelVerdict
 
 
 def evaluate_by_running(
@@ -55,7 +55,7 @@ def evaluate_by_running(
         raise click.exceptions.Exit(REFUSED)
 
 
-def _tell(verdict: "Verdict") -> None:
+def _tell(verdict: "ModelVerdict") -> None:
     for setting, compared in verdict.gains.items():
         click.echo(f"By running, {setting}: {compared}")
     for measure, compared in verdict.formats.items():

@@ -30,13 +30,13 @@ from otel_lightning.learner.transitions.make import Settings, make_transitions
 
 TASKS = 2
 COMMAND, SERVE, URL = "command", "serve", "url"
-WORKS = {
+PROCESS_REMEDIES = {
     COMMAND: "Correct the agent until it exits with 0.",
     SERVE: 'Correct the worker until it answers each line with one such as {"output": …}.',
     URL: "Correct the server until it answers with status 200.",
 }
 """Remedy if a process does not end well, by the way in which the agent is run."""
-SENDS = {
+SPANS_REMEDIES = {
     COMMAND: "Install otel-lightning in the environment of the agent's Python, and see that "
     "neither LIGHTNING_INSTRUMENT=false nor OTEL_SDK_DISABLED is set there. If it is installed, "
     "install the instrumentation of the agent's client or framework, too.",
@@ -45,8 +45,9 @@ SENDS = {
     "OTEL_EXPORTER_OTLP_PROTOCOL to http/protobuf if that port speaks HTTP. The server's log tells "
     "what could not be sent.",
 }
-SENDS[SERVE] = SENDS[COMMAND]
-NAMES = {
+SPANS_REMEDIES[SERVE] = SPANS_REMEDIES[COMMAND]
+"""Remedy if no span arrives."""
+ROLLOUT_ID_REMEDIES = {
     COMMAND: "Install otel-lightning in the agent's environment; in other languages set the "
     "attribute from the variable LIGHTNING_ROLLOUT_ID (OTEL_RESOURCE_ATTRIBUTES does).",
     SERVE: "A worker runs many rollouts, so it names each: with rollout(task_id=task['id'], "
@@ -62,25 +63,27 @@ class Link:
 
     name: str
     holds: bool | None
-    found: str
+    observation: str
     remedy: str = ""
 
     def __str__(self) -> str:
         mark = {True: "ok    ", False: "BROKEN", None: "  ?   "}[self.holds]
-        return f"{mark} {self.name}: {self.found}" + (f" {self.remedy}" if self.remedy else "")
+        return f"{mark} {self.name}: {self.observation}" + (
+            f" {self.remedy}" if self.remedy else ""
+        )
 
 
-def _holding(name: str, found: str) -> Link:
-    return Link(name, holds=True, found=found)
+def _holding(name: str, observation: str) -> Link:
+    return Link(name, holds=True, observation=observation)
 
 
-def _broken(name: str, found: str, remedy: str = "") -> Link:
-    return Link(name, holds=False, found=found, remedy=remedy)
+def _broken(name: str, observation: str, remedy: str = "") -> Link:
+    return Link(name, holds=False, observation=observation, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The results of the two tasks: the report, the open store, and each attempt's rows in it."""
+class DevRun:
+    """The run of the two tasks: its report, the open store, and the rows of each attempt in it."""
 
     job: Job
     grading: Grading
@@ -149,35 +152,35 @@ def _checked(path: Path, job: Job, grading: Grading) -> Iterator[Link]:
     since = time.time_ns()
     report = run_agent(path, job, grading)
     with open_store(path) as store:
-        found = Found(job, grading, report, store, since)
+        run = DevRun(job, grading, report, store, since)
         # In the order in which data passes the links: behind a broken one the others would break
         # too.
         for check in LINKS:
-            link = check(found)
+            link = check(run)
             yield link
             if link.holds is False:
                 return
 
 
-def _process(found: Found) -> Link:
-    statuses = found.report.statuses
+def _process(run: DevRun) -> Link:
+    statuses = run.report.statuses
     if set(statuses) == {OK}:
         return _holding("process", f"ended well in {number_of(statuses[OK], 'rollout')}.")
-    rows = read(found.store, __package__, "to_grade", rollouts=found.rollouts).to_dicts()
+    rows = read(run.store, __package__, "to_grade", rollouts=run.rollouts).to_dicts()
     bad = next((row for row in rows if row["status"] != OK), None)
     words = " ".join((bad["errors"] if bad else "").split())[-400:]
-    said = [*found.report.reasons, *([f"it wrote: {words}"] if words else [])]
+    said = [*run.report.reasons, *([f"it wrote: {words}"] if words else [])]
     told_why = f"Reason: {'; '.join(said) or 'it wrote nothing to standard error'}."
-    remedy = WORKS[found.way]
+    remedy = PROCESS_REMEDIES[run.way]
     if TIMEOUT in statuses:
-        remedy = f"It had {found.job.timeout:g} seconds: correct what hangs, or raise --timeout."
+        remedy = f"It had {run.job.timeout:g} seconds: correct what hangs, or raise --timeout."
     return _broken("process", f"{in_words(statuses)}. {told_why}", remedy)
 
 
-def _trace(found: Found) -> Link:
-    rows = _arrived(found)
-    ours = {row["rollout_id"]: row["spans"] for row in rows if row["rollout_id"] in found.rollouts}
-    silent = [one for one in found.rollouts if one not in ours]
+def _trace(run: DevRun) -> Link:
+    rows = _arrived(run)
+    ours = {row["rollout_id"]: row["spans"] for row in rows if row["rollout_id"] in run.rollouts}
+    silent = [one for one in run.rollouts if one not in ours]
     if not silent:
         count = number_of(sum(ours.values()), "span")
         return _holding("trace", f"{count} arrived and name their rollout.")
@@ -185,44 +188,46 @@ def _trace(found: Found) -> Link:
     if not others and ours:
         return _broken(
             "trace",
-            f"no span arrived from {len(silent)} of {number_of(len(found.rollouts), 'rollout')}.",
+            f"no span arrived from {len(silent)} of {number_of(len(run.rollouts), 'rollout')}.",
             "Its last spans were not sent: let it end by itself, not by os._exit or a signal.",
         )
     if not others:
-        return _broken("trace", "no span arrived.", SENDS[found.way])
+        return _broken("trace", "no span arrived.", SPANS_REMEDIES[run.way])
     given = next((row["rollout_id"] for row in others if row["rollout_id"]), None)
     count = number_of(sum(row["spans"] for row in others), "span")
     if given is None:
         return _broken(
-            "rollout id", f"{count} arrived without lightning.rollout.id.", NAMES[found.way]
+            "rollout id",
+            f"{count} arrived without lightning.rollout.id.",
+            ROLLOUT_ID_REMEDIES[run.way],
         )
     return _broken(
         "rollout id",
         f"{count} arrived with the rollout id '{given}' instead of '{silent[0]}'.",
         "The agent sets lightning.rollout.id itself. Take that out, or let it use the variable "
         "LIGHTNING_ROLLOUT_ID."
-        if found.way == COMMAND
-        else NAMES[found.way],
+        if run.way == COMMAND
+        else ROLLOUT_ID_REMEDIES[run.way],
     )
 
 
-def _arrived(found: Found) -> Sequence[Mapping[str, Any]]:
+def _arrived(run: DevRun) -> Sequence[Mapping[str, Any]]:
     """Return the spans that arrived; a server sends its last ones some seconds after its answer."""
-    deadline = time.monotonic() + (SERVER_SECONDS if found.way == URL else 0)
+    deadline = time.monotonic() + (SERVER_SECONDS if run.way == URL else 0)
     while True:
-        rows = found.spans
-        if {*found.rollouts} <= {row["rollout_id"] for row in rows} or time.monotonic() > deadline:
+        rows = run.spans
+        if {*run.rollouts} <= {row["rollout_id"] for row in rows} or time.monotonic() > deadline:
             return rows
         time.sleep(POLL_SECONDS)
 
 
-def _model_calls(found: Found) -> Link:
-    calls = found.calls
+def _model_calls(run: DevRun) -> Link:
+    calls = run.calls
     without = [row["rollout_id"] for row in calls if not row["llm_calls"]]
     if not without:
         count = sum(row["llm_calls"] for row in calls)
         return _holding("model calls", f"{count} recorded.")
-    writers = sorted({scope for row in found.spans for scope in row["scopes"] or ()})
+    writers = sorted({scope for row in run.spans for scope in row["scopes"] or ()})
     return _broken(
         "model calls",
         f"{len(without)} of {number_of(len(calls), 'rollout')} without one. The spans that "
@@ -233,8 +238,8 @@ def _model_calls(found: Found) -> Link:
     )
 
 
-def _task_id(found: Found) -> Link:
-    other = [row for row in found.calls if row["recorded_task"] != row["task_id"]]
+def _task_id(run: DevRun) -> Link:
+    other = [row for row in run.calls if row["recorded_task"] != row["task_id"]]
     if not other:
         return _holding("task id", "as given.")
     return _broken(
@@ -244,19 +249,19 @@ def _task_id(found: Found) -> Link:
     )
 
 
-def _arms(found: Found) -> Link:
-    if found.job.arms is None:
+def _arms(run: DevRun) -> Link:
+    if run.job.arms is None:
         return Link("arms", None, "not asked for; give --arm to check them.")
-    key, seen = found.job.arms.key, found.calls
+    key, seen = run.job.arms.key, run.calls
     missing = [
         row
         for row in seen
-        if f"{key}={found.report.arms[row['rollout_id']]}" not in (row["arms"] or [])
+        if f"{key}={run.report.arms[row['rollout_id']]}" not in (row["arms"] or [])
     ]
     if missing:
         return _broken(
             "arms",
-            f"'{key}={found.report.arms[missing[0]['rollout_id']]}' was given, and recorded was "
+            f"'{key}={run.report.arms[missing[0]['rollout_id']]}' was given, and recorded was "
             f"{', '.join(missing[0]['arms'] or ['no arm'])}.",
             "Evaluate the flag with OpenFeature and flagd's provider (it reads "
             "FLAGD_OFFLINE_FLAG_SOURCE_PATH), or make its variants objects for LIGHTNING_POLICY.",
@@ -266,8 +271,8 @@ def _arms(found: Found) -> Link:
     return _holding("arms", "recorded with their propensities.")
 
 
-def _tokens(found: Found) -> Link:
-    rows = found.calls
+def _tokens(run: DevRun) -> Link:
+    rows = run.calls
     calls = sum(row["llm_calls"] for row in rows)
     tokens = sum(row["with_tokens"] for row in rows)
     if tokens == calls:
@@ -281,8 +286,8 @@ def _tokens(found: Found) -> Link:
     )
 
 
-def _reward(found: Found) -> Link:
-    report = found.report
+def _reward(run: DevRun) -> Link:
+    report = run.report
     if len(report.rewards) == report.planned:
         values = ", ".join(f"{value:g}" for value in report.rewards.values())
         return _holding("reward", f"{values}.")
@@ -291,19 +296,19 @@ def _reward(found: Found) -> Link:
         "reward",
         f"{len(report.rewards)} of {number_of(report.planned, 'rollout')} graded. {why}",
         "Correct the grader."
-        if found.grading.is_given
+        if run.grading.is_given
         else "Give --grade FILE.py:FUNCTION, --grade-command or --exit-code-is-reward, or send "
         "rewards: call evaluation_result() in the agent, or POST them to /v1/feedback.",
     )
 
 
-def _wrong_answer(found: Found) -> Link:
+def _wrong_answer(run: DevRun) -> Link:
     """Grade with a wrong expected result: an attempt that was right must score lower."""
-    name, before = "wrong answer", found.report.rewards
-    wrong = wrong_results(found.job, found.report)
-    if not found.grading.is_given or found.grading.by_exit_code or not wrong:
+    name, before = "wrong answer", run.report.rewards
+    wrong = wrong_results(run.job, run.report)
+    if not run.grading.is_given or run.grading.by_exit_code or not wrong:
         return Link(name, None, "nothing to check: no grader reads what is expected.")
-    after = graded_as_wrong(found.store, found.grading, wrong)
+    after = graded_as_wrong(run.store, run.grading, wrong)
     if not after:
         why = (
             "only a function in Python or a command is checked."
@@ -332,13 +337,13 @@ def _wrong_answer(found: Found) -> Link:
     )
 
 
-def _transitions(found: Found) -> Link:
-    if found.way == URL:
+def _transitions(run: DevRun) -> Link:
+    if run.way == URL:
         return Link("transitions", None, "not checked: it would build those of your own store.")
-    reward = found.report.reward_name if found.grading.rule else None
+    reward = run.report.reward_name if run.grading.rule else None
     try:
         # Nothing is held out: two tasks may both fall into the held-out split.
-        summary = make_transitions(found.store, Settings(reward=reward, held_out=0.0))
+        summary = make_transitions(run.store, Settings(reward=reward, held_out=0.0))
     except (DataError, StoreError) as error:
         return _broken("transitions", str(error))
     if summary.transitions:
@@ -346,7 +351,7 @@ def _transitions(found: Found) -> Link:
     return _broken("transitions", "none.", " ".join(str(summary).split()))
 
 
-LINKS: Sequence[Callable[[Found], Link]] = (
+LINKS: Sequence[Callable[[DevRun], Link]] = (
     _process,
     _trace,
     _model_calls,

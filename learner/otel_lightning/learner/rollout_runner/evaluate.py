@@ -29,8 +29,8 @@ from otel_lightning.learner.runs import Run
 from otel_lightning.learner.score.rules.frames import scan
 
 SERVING, GREEDY = "serving", "greedy"
-LONGER = 2.0
-"""A candidate whose answers are this many times as long on average is refused."""
+MAX_LENGTH_RATIO = 2.0
+"""A candidate whose answers are more than this many times as long on average is refused."""
 MIN_MODELS = 2
 
 
@@ -61,7 +61,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ModelVerdict:
     """The gain of one candidate over the first model, and whether it passed the gate."""
 
     model: str
@@ -81,7 +81,7 @@ class Verdict:
 
 def evaluate_models(
     store: str | Path, job: Job, grading: Grading, trial: Trial
-) -> tuple[list[Verdict], list[Report]]:
+) -> tuple[list[ModelVerdict], list[Report]]:
     """Run an agent with each model on the same tasks and seeds, and compare the models.
 
     At the serving temperature a candidate must gain more than `least_gain`. With greedy answers,
@@ -161,7 +161,7 @@ def _run(store: Path, job: Job, grading: Grading, trial: Trial, setting: str) ->
 
 def _verdict(
     store: Path, trial: Trial, reports: Mapping[tuple[str, str], Report], candidate: str
-) -> Verdict:
+) -> ModelVerdict:
     base = trial.models[0]
     # Bonferroni: the chance that any candidate passes without being better stays at ALPHA.
     alpha = ALPHA / (len(trial.models) - 1)
@@ -183,21 +183,26 @@ def _verdict(
         for measure in ("tool calls parse", "not cut off")
     }
     lengths = (_mean(before["tokens"]), _mean(after["tokens"]))
-    verdict = Verdict(candidate, gains, formats, lengths, ())
-    # For these models a policy asks for temperature 0. Only an agent that we trace follows it.
-    warm = {
-        name: _sampled_calls(store, reports[GREEDY, name])
-        for name in (base, candidate)
-        if (GREEDY, name) in reports and greedy_by_policy(name)
-    }
-    not_greedy = (
-        f"{GREEDY}: {number_of(calls, 'call')} of '{name}' had another temperature than 0, "
-        "because the agent "
-        "is not traced by us"
-        for name, calls in warm.items()
-        if calls
-    )
+    verdict = ModelVerdict(candidate, gains, formats, lengths, ())
+    not_greedy = _not_greedy(store, (base, candidate), reports)
     return replace(verdict, refusals=(*_refusals(verdict, reports, alpha), *not_greedy))
+
+
+def _not_greedy(
+    store: Path, models: Sequence[str], reports: Mapping[tuple[str, str], Report]
+) -> Iterator[str]:
+    """Yield a refusal for each model whose greedy run asked for another temperature than 0.
+
+    For these models a policy asks for temperature 0. Only an agent that we trace follows it.
+    """
+    for model in models:
+        if (GREEDY, model) in reports and greedy_by_policy(model):
+            calls = _sampled_calls(store, reports[GREEDY, model])
+            if calls:
+                yield (
+                    f"{GREEDY}: {number_of(calls, 'call')} of '{model}' had another temperature "
+                    "than 0, because the agent is not traced by us"
+                )
 
 
 def _mean(tokens: Mapping[Pair, float]) -> float:
@@ -213,21 +218,21 @@ def _sampled_calls(store: Path, report: Report) -> int:
 
 
 def _refusals(
-    found: Verdict, reports: Mapping[tuple[str, str], Report], alpha: float
+    verdict: ModelVerdict, reports: Mapping[tuple[str, str], Report], alpha: float
 ) -> Iterator[str]:
-    yield from (f"{SERVING}: {reason}" for reason in found.gains[SERVING].refusals)
-    greedy = found.gains.get(GREEDY)
+    yield from (f"{SERVING}: {reason}" for reason in verdict.gains[SERVING].refusals)
+    greedy = verdict.gains.get(GREEDY)
     if greedy is not None and _is_worse(reports, greedy, alpha):
         yield f"{GREEDY}: it loses {decimal(-greedy.gain)} beyond chance"
-    for measure, compared in found.formats.items():
+    for measure, compared in verdict.formats.items():
         # The whole interval of the change is below 0.
         if compared.upper < 0:
             yield (
                 f"format: {measure} in {compared.other_mean:.1%} of the rollouts, "
                 f"{compared.base_mean:.1%} before"
             )
-    before, after = found.lengths
-    if before > 0 and after > LONGER * before:
+    before, after = verdict.lengths
+    if before > 0 and after > MAX_LENGTH_RATIO * before:
         yield f"format: {number_of(round(after), 'output token')} per rollout, {before:.0f} before"
 
 
