@@ -58,7 +58,8 @@ from otel_lightning.learner.policy.softmax import contextual
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Settings
 from otel_lightning.learner.policy.softmax.contextual import learn_shares
 from otel_lightning.learner.policy.softmax.cross_fit import cross_fitted
-from otel_lightning.learner.transitions.splits import TRAIN, split
+from otel_lightning.learner.task_splits import TRAIN
+from otel_lightning.learner.transitions.splits import split
 
 SETTINGS = Settings(steps=300, learning_rate=3.0)
 ENOUGH = 30

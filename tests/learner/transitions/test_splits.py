@@ -8,8 +8,9 @@ from click.testing import CliRunner
 
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.task_splits import HELD_OUT, TRAIN
 from otel_lightning.learner.transitions.make import Settings, make_transitions
-from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN, split
+from otel_lightning.learner.transitions.splits import split
 
 if TYPE_CHECKING:
     from conftest import Traces

@@ -114,17 +114,16 @@ def agent_options(
 
 
 def tell_copies(tasks: Path, held_out: float) -> None:
-    """Warn of held-out tasks that are other tasks of the file under another id."""
+    """Warn of held-out tasks that are tasks to learn from under another id."""
     from otel_lightning.learner.rollout_runner.tasks import (
-        HELD_OUT,
-        TRAIN,
-        chosen,
         copies_warning,
         read_tasks,
+        tasks_in_split,
     )
+    from otel_lightning.learner.task_splits import HELD_OUT, TRAIN
 
     found = read_tasks(tasks).tasks
-    judging, learning = (chosen(found, split, held_out) for split in (HELD_OUT, TRAIN))
+    judging, learning = (tasks_in_split(found, split, held_out) for split in (HELD_OUT, TRAIN))
     if warning := copies_warning(judging, learning):
         click.echo(warning, err=True)
 

@@ -25,7 +25,7 @@ def evaluate_by_running(
         from otel_lightning.learner.rollout_runner import Job
         from otel_lightning.learner.rollout_runner.evaluate import Trial, evaluate_models
         from otel_lightning.learner.rollout_runner.models import is_url
-        from otel_lightning.learner.rollout_runner.tasks import HELD_OUT
+        from otel_lightning.learner.task_splits import HELD_OUT
 
         trial = Trial(
             models,

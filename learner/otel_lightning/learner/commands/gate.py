@@ -134,7 +134,7 @@ def gate(  # noqa: PLR0913 - one parameter an option
 def _job(agent: tuple[str, ...], arms: Any, settings: dict[str, Any]) -> tuple[Any, Any]:
     from otel_lightning.learner.rollout_runner import Job
     from otel_lightning.learner.rollout_runner.arms import fingerprints
-    from otel_lightning.learner.rollout_runner.tasks import HELD_OUT
+    from otel_lightning.learner.task_splits import HELD_OUT
 
     grading = grading_of(settings)
     # With the texts: a variant that was edited is another one, and so is the decision on it.

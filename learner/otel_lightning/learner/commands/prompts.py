@@ -191,7 +191,8 @@ def _search(
     from otel_lightning.learner.prompts.search.runs import Runs
     from otel_lightning.learner.prompts.search.search import Search
     from otel_lightning.learner.rollout_runner import Job, read_tasks
-    from otel_lightning.learner.rollout_runner.tasks import TRAIN, tasks_in_split
+    from otel_lightning.learner.rollout_runner.tasks import tasks_in_split
+    from otel_lightning.learner.task_splits import TRAIN
 
     tasks = tasks_in_split(read_tasks(given["tasks"]).tasks, TRAIN, settings["held_out"])
     flags: Path = settings["flags"]

@@ -23,7 +23,7 @@ from otel_lightning.learner.errors import DataError, no_transitions
 from otel_lightning.learner.export.formats.rows import MESSAGES, NO_TEXT, Format, LeftOutError, Row
 from otel_lightning.learner.named_sql import number, read
 from otel_lightning.learner.runs import to_json
-from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
+from otel_lightning.learner.task_splits import HELD_OUT, TRAIN
 from otel_lightning.learner.transitions.stage import CALLS_A_BUCKET, bounded
 
 ROWS_AT_ONCE = 1_000

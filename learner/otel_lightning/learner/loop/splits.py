@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.loop.config import SplitPart
-from otel_lightning.learner.rollout_runner.tasks import HELD_OUT, TRAIN, Task, tasks_in_split
+from otel_lightning.learner.rollout_runner.tasks import Task, tasks_in_split
+from otel_lightning.learner.task_splits import HELD_OUT, TRAIN, position
 
 Tasks = Sequence[Task]
 
@@ -30,8 +30,10 @@ def divide(tasks: Tasks, part: SplitPart) -> Split:
     Raises:
         DataError: If a part would be empty.
     """
-    final = [task for task in tasks if _position(task.task_id) < part.final]
-    others = [task for task in tasks if _position(task.task_id) >= part.final]
+    # The prefix makes this division independent of the one of the other tasks.
+    places = {task.task_id: position(f"final/{task.task_id}") for task in tasks}
+    final = [task for task in tasks if places[task.task_id] < part.final]
+    others = [task for task in tasks if places[task.task_id] >= part.final]
     split = Split(
         tasks_in_split(others, TRAIN, part.held_out),
         tasks_in_split(others, HELD_OUT, part.held_out),
@@ -45,10 +47,3 @@ def divide(tasks: Tasks, part: SplitPart) -> Split:
             "or change [split]."
         )
     return split
-
-
-def _position(task_id: str) -> float:
-    """Return where a task lies in [0, 1) for the final split."""
-    # 13 hexadecimal digits are 52 bits, which a float holds exactly. The prefix makes this hash
-    # independent of the one that divides the other tasks.
-    return int(sha256(f"final/{task_id}".encode()).hexdigest()[:13], 16) / 2**52

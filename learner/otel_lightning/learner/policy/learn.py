@@ -59,7 +59,7 @@ from otel_lightning.learner.runs import (
     recorded_in,
 )
 from otel_lightning.learner.score import rules
-from otel_lightning.learner.transitions.splits import TRAIN
+from otel_lightning.learner.task_splits import TRAIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from otel_lightning.learner.policy.softmax.choice_arrays import Choices
 from otel_lightning.learner.report.facts import Facts
 from otel_lightning.learner.runs import fingerprint
 from otel_lightning.learner.score.rules import name_of
+from otel_lightning.learner.task_splits import TRAIN
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
-from otel_lightning.learner.transitions.splits import TRAIN
 from otel_lightning.learner.transitions.stage import bounded
 
 MAX_TASKS = 10

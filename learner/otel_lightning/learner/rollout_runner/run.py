@@ -61,14 +61,8 @@ from otel_lightning.learner.rollout_runner.launcher.processes import (
 )
 from otel_lightning.learner.rollout_runner.plan import Job, Planned, journal_folder, plan, run_name
 from otel_lightning.learner.rollout_runner.report import Report
-from otel_lightning.learner.rollout_runner.tasks import (
-    HELD_OUT,
-    TRAIN,
-    UNSPLIT,
-    Task,
-    read_tasks,
-    tasks_in_split,
-)
+from otel_lightning.learner.rollout_runner.tasks import UNSPLIT, Task, read_tasks, tasks_in_split
+from otel_lightning.learner.task_splits import HELD_OUT, TRAIN
 
 NO_TASK = {
     UNSPLIT: "There is no task to run.",

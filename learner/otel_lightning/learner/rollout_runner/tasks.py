@@ -10,13 +10,15 @@ from typing import Any
 
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.task_splits import HELD_OUT, position
 
 HIDDEN = ("expected", "metadata")
 """Fields of a task that the agent never sees."""
 QUOTED_CHARACTERS = 60
 """Characters of a wrong line that a message repeats."""
 HASH_CHARACTERS = 12
-UNSPLIT, TRAIN, HELD_OUT = "all", "train", "heldout"
+UNSPLIT = "all"
+"""Name of all tasks, where a split can be chosen."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,8 @@ class Task:
         return sha256(_canonical([self.fingerprint, self.expected, self.metadata])).hexdigest()
 
     def position(self) -> float:
-        """Return where the task lies in [0, 1): the same place that `transitions` splits by."""
-        number = int(sha256(self.task_id.encode()).hexdigest()[:16], 16)
-        # As in `transitions.splits`: 53 bits are exact in a float, so the result is below 1.
-        return float(number >> 11) / 2**53
+        """Return the position of the task in [0, 1), by which `transitions` splits as well."""
+        return position(self.task_id)
 
 
 @dataclass(frozen=True, slots=True)

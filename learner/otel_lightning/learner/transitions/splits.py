@@ -2,8 +2,7 @@
 
 import polars as pl
 
-TRAIN = "train"
-HELD_OUT = "heldout"
+from otel_lightning.learner.task_splits import HELD_OUT, TRAIN
 
 
 def split(held_out: float) -> pl.Expr:
@@ -22,7 +21,7 @@ def split(held_out: float) -> pl.Expr:
         >>> tasks.select(split(0.5)).to_series().to_list()
         ['heldout', 'train', 'train']
     """
-    # The first 53 bits are exact in a float, so no position is rounded up to 1.
+    # As `task_splits.position`: 53 bits are exact in a float, so no position is rounded up to 1.
     position = (pl.col("task_hash") // 2**11).cast(pl.Float64) / 2**53
     # A larger share holds out a superset of the tasks that a smaller one does, since only the
     # threshold moves.

@@ -7,14 +7,13 @@ import warnings as python_warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
 from otel_lightning.learner.evaluate.reward_range import reward_range
-from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
+from otel_lightning.learner.task_splits import HELD_OUT, TRAIN, position
 from otel_lightning.learner.weights import algorithms
 from otel_lightning.learner.weights.algorithms import Algorithm, Row
 from otel_lightning.learner.weights.examples import Example, Tokenized, tokenize
@@ -244,16 +243,11 @@ def _split(
     held_out = [e for e in tokenized.examples if e.split == HELD_OUT]
     if training.stop_early is None and not training.find_lr:
         return train, [], held_out
-    tasks = {task for task in {e.task for e in train} if _position(task) < VALIDATION_SHARE}
+    # The prefix makes this division independent of the one that holds tasks out.
+    names = {e.task for e in train}
+    tasks = {name for name in names if position(f"validation {name}") < VALIDATION_SHARE}
     validation = [e for e in train if e.task in tasks]
     return [e for e in train if e.task not in tasks], validation, held_out
-
-
-def _position(task: str) -> float:
-    """Map a task to a number in [0, 1), the same everywhere."""
-    # The prefix makes this hash independent of the one that splits off the held-out tasks.
-    digest = sha256(f"validation {task}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def shuffled(examples: Sequence[Example], seed: int) -> list[Example]:

@@ -23,8 +23,9 @@ from otel_lightning.learner.policy.logged.staged import (
 )
 from otel_lightning.learner.policy.logged.units_of_store import read_units_as_tasks
 from otel_lightning.learner.policy.serving.versions import known_versions
+from otel_lightning.learner.task_splits import TRAIN
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
-from otel_lightning.learner.transitions.splits import TRAIN, split
+from otel_lightning.learner.transitions.splits import split
 from otel_lightning.learner.transitions.stage import bounded
 
 FAILURES = 2 / 3

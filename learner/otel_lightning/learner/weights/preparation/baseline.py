@@ -8,7 +8,7 @@ they are (`--credit identical`), are almost all above 0, and then `rft` would le
 from collections.abc import Sequence
 from dataclasses import replace
 
-from otel_lightning.learner.transitions.splits import TRAIN
+from otel_lightning.learner.task_splits import TRAIN
 from otel_lightning.learner.weights.examples import Example
 
 BINARY = 2

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.chat import chat_messages, chat_tools
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
+from otel_lightning.learner.task_splits import HELD_OUT, TRAIN
 from otel_lightning.learner.weights.examples import (
     CUT,
     IMAGES,
