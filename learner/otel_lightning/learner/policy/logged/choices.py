@@ -163,24 +163,11 @@ def read_choices(
     # The reward of an open rollout may still come.
     joined, still_open = _parted(staged, pl.col("outcome").is_null() & pl.col("open"))
     if joined["outcome"].null_count() == joined.height:
-        named = f" named '{window.reward}'" if window.reward else ""
-        raise DataError(
-            f"No rollout with a choice for flag '{window.key}' has a reward{named}. Send "
-            "'gen_ai.evaluation.result' events for these rollouts, then run this again; or reward "
-            "what is stored by a rule: --reward FILE.py:FUNCTION"
-        )
+        raise _no_reward(window)
     joined, missing = check_missing(joined, window.missing, window.worst)
     if window.missing is None and still_open.height:
         joined = pl.concat([joined, still_open])
-    if window.propensities == "frequencies":
-        check_random(joined, read_inputs(store, MAX_INPUTS))
-    # Versions of contextual policies have no fixed propensity. They are filled in afterwards, from
-    # the features of each rollout.
-    known = with_propensities(joined, window.propensities, versions, together=together)
-    if window.propensities in {"auto", "version"}:
-        known = _in_context(store, window.key, known, together=together)
-    _check_propensities(known, window.key)
-    _check_finite(known.drop_nulls(["propensity", "outcome"]))
+    known = _with_checked_propensities(store, joined, window, versions, together=together)
     known, units = _with_units_as_tasks(store, window, known)
     rewarded, unrewarded = _by_reward(known)
     usable = rewarded.drop_nulls("propensity")
@@ -196,6 +183,44 @@ def read_choices(
         jointly=jointly,
         sources=dict(usable.group_by("source").len().sort("source").iter_rows()),
     )
+
+
+def _no_reward(window: Window) -> DataError:
+    named = f" named '{window.reward}'" if window.reward else ""
+    return DataError(
+        f"No rollout with a choice for flag '{window.key}' has a reward{named}. Send "
+        "'gen_ai.evaluation.result' events for these rollouts, then run this again; or reward "
+        "what is stored by a rule: --reward FILE.py:FUNCTION"
+    )
+
+
+def _with_checked_propensities(
+    store: Store,
+    joined: pl.DataFrame,
+    window: Window,
+    versions: Mapping[str, Mapping[str, float]],
+    *,
+    together: bool,
+) -> pl.DataFrame:
+    """Add each propensity and its source; refuse those that cannot be right.
+
+    Args:
+        store: An open store with staged choices.
+        joined: The choices with their outcomes.
+        window: Where the propensities come from.
+        versions: Probability of each arm by policy version.
+        together: Whether the choices are combinations of several flags.
+    """
+    if window.propensities == "frequencies":
+        check_random(joined, read_inputs(store, MAX_INPUTS))
+    # Versions of contextual policies have no fixed propensity. They are filled in afterwards, from
+    # the features of each rollout.
+    known = with_propensities(joined, window.propensities, versions, together=together)
+    if window.propensities in {"auto", "version"}:
+        known = _in_context(store, window.key, known, together=together)
+    _check_propensities(known, window.key)
+    _check_finite(known.drop_nulls(["propensity", "outcome"]))
+    return known
 
 
 def _with_units_as_tasks(
@@ -318,8 +343,8 @@ def with_propensities(
         # Within a version, since each version had its own shares; pooled frequencies would be wrong
         # for both.
         shares = pl.len().over("policy_version", "arm") / pl.len().over("policy_version")
-        told = "frequencies" if wanted == "frequencies" else DRAWN_AT_RANDOM
-        return joined.with_columns(propensity=shares, source=pl.lit(told))
+        source = "frequencies" if wanted == "frequencies" else DRAWN_AT_RANDOM
+        return joined.with_columns(propensity=shares, source=pl.lit(source))
     complete = not together and not joined["propensity"].null_count()
     if wanted == "trace" or (wanted == "auto" and complete):
         return joined.with_columns(source=pl.lit("trace"))

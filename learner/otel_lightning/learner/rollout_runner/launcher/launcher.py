@@ -84,7 +84,7 @@ class Launcher:
         """
         self.journal = journal
         self.running: dict[int, Running] = {}
-        self.left: dict[int, float] = {}
+        self.left_behind: dict[int, float] = {}
         """Processes whose agent has ended, by id: the time at which each is killed."""
         self.closing = False
         self.poll = select.poll()
@@ -100,7 +100,7 @@ class Launcher:
         try:
             pid = _started(spec)
         except (OSError, ValueError) as error:
-            self.tell(ended(spec, "not_started", now, reason=str(error)))
+            self.report_end(ended(spec, "not_started", now, reason=str(error)))
             return
         limit = spec.get("timeout")
         deadline = None if limit is None else time.monotonic() + limit
@@ -131,7 +131,7 @@ class Launcher:
             # Until it is waited for, its id and its group cannot be another's.
             behind = self._end_what_it_left(one) if one else 0
             _, status, usage = os.wait4(pid, 0)
-            self.left.pop(pid, None)
+            self.left_behind.pop(pid, None)
             if one is None:
                 continue
             del self.running[pid]
@@ -139,7 +139,7 @@ class Launcher:
             if self.workers and one.pipes:
                 self.workers.has_ended(one, code)
                 continue
-            self.tell(
+            self.report_end(
                 ended(
                     one.spec,
                     one.status,
@@ -151,7 +151,7 @@ class Launcher:
                 )
             )
 
-    def look(self) -> None:
+    def enforce_limits(self) -> None:
         """End processes that are slow, write too much or were left behind; kill those that stay."""
         now = time.monotonic()
         for pid, one in list(self.running.items()):
@@ -163,7 +163,7 @@ class Launcher:
                 self.end(one, "interrupted" if one.is_leaving else "timeout")
             elif one.kill_at is None and _writes_too_much(one.spec):
                 self.end(one, "output")
-        for pid, kill_at in self.left.items():
+        for pid, kill_at in self.left_behind.items():
             if now >= kill_at:
                 _signal(pid, signal.SIGKILL)
         self._find_orphans(now)
@@ -172,7 +172,7 @@ class Launcher:
 
     def is_done(self) -> bool:
         """Return whether the input is closed and nothing runs."""
-        return self.closing and not self.running and not self.left
+        return self.closing and not self.running and not self.left_behind
 
     def _end_in_order(self) -> None:
         """Let the agents finish, and once there are none, end the services."""
@@ -204,11 +204,11 @@ class Launcher:
         found = [
             pid
             for pid in _children()
-            if pid not in self.running and pid not in self.left and _is_of(pid, one)
+            if pid not in self.running and pid not in self.left_behind and _is_of(pid, one)
         ]
         # The group signal misses processes that moved to a session of their own; these are in
         # `found`.
-        self.left.update(dict.fromkeys(found, at))
+        self.left_behind.update(dict.fromkeys(found, at))
         number = signal.SIGTERM if one.status == "exited" else signal.SIGKILL
         _signal(one.pid, number, os.killpg)
         for pid in found:
@@ -218,13 +218,13 @@ class Launcher:
     def _find_orphans(self, now: float) -> None:
         """Find processes whose parent has ended, in any session, and end them."""
         for pid in _children():
-            is_known = pid in self.running or pid in self.left
+            is_known = pid in self.running or pid in self.left_behind
             # Its agent may still run: then the agent let it go, and it ends with its agent.
             if not is_known and not any(_is_of(pid, one) for one in self.running.values()):
-                self.left[pid] = now + 2.0
+                self.left_behind[pid] = now + 2.0
                 _signal(pid, signal.SIGTERM)
 
-    def tell(self, result: dict[str, Any]) -> None:
+    def report_end(self, result: dict[str, Any]) -> None:
         """Write a result to the journal, and then to the runner."""
         if not result.get("service"):
             self._write({"event": "ended", **result})
@@ -262,14 +262,14 @@ def main() -> None:
     poll.register(woken, select.POLLIN)
     lines, looked = Lines(), 0.0
     while not launcher.is_done():
-        busy = launcher.running or launcher.left or launcher.closing
+        busy = launcher.running or launcher.left_behind or launcher.closing
         # While something runs, its timeouts and output are checked at an interval; else sleep until
         # a command or a signal comes.
         ready = {number for number, _ in poll.poll(POLL_SECONDS * 1000 if busy else None)}
         if woken in ready:
             os.read(woken, 4096)
         if launcher.workers:
-            launcher.workers.look(ready)
+            launcher.workers.exchange(ready)
         launcher.reap()
         if 0 in ready:
             for command in lines.read():
@@ -279,7 +279,7 @@ def main() -> None:
                 _close(launcher)
         # Each look reads /proc; for every agent that starts or ends that would cost too much.
         if launcher.closing or time.monotonic() - looked >= POLL_SECONDS:
-            launcher.look()
+            launcher.enforce_limits()
             looked = time.monotonic()
 
 

@@ -117,7 +117,7 @@ class Workers:
         try:
             one = self._running.get(spec["worker"]["id"]) or self._start(spec["worker"])
         except (OSError, ValueError) as error:
-            self._launcher.tell(self._ended(spec, "not_started", now, reason=str(error)))
+            self._launcher.report_end(self._ended(spec, "not_started", now, reason=str(error)))
             return
         one.asked, one.started_ns = spec, now
         one.deadline = time.monotonic() + spec["timeout"]
@@ -128,7 +128,7 @@ class Workers:
             with suppress(OSError, ValueError):
                 self._start(other)
 
-    def look(self, ready: set[int]) -> None:
+    def exchange(self, ready: set[int]) -> None:
         """Take the answers at these file descriptors, and write what did not fit before."""
         for one in list(self._running.values()):
             pipes = _pipes(one)
@@ -169,7 +169,7 @@ class Workers:
         if one.asked is not None:
             status = "lost" if one.status == "exited" else one.status
             reason = f"the worker ended, code {code}" if status == "lost" else None
-            self._launcher.tell(self._ended(one.asked, status, one.started_ns, reason=reason))
+            self._launcher.report_end(self._ended(one.asked, status, one.started_ns, reason=reason))
         self._tell_if_none_left()
 
     def _start(self, spec: dict[str, Any]) -> Running:
@@ -208,7 +208,7 @@ class Workers:
             with open(asked["stdout"], "wb") as file:  # noqa: PTH123 - as in the launcher
                 file.write(output.encode("utf-8", "replace"))
             code = 0 if error is None else 1
-            self._launcher.tell(
+            self._launcher.report_end(
                 self._ended(asked, "exited", one.started_ns, exit_code=code, reason=error)
             )
         if pipes.has_ended:
@@ -220,7 +220,7 @@ class Workers:
     def _tell_if_none_left(self) -> None:
         if self._dismissed and not self._running:
             none = {"id": NONE_LEFT, "service": True}
-            self._launcher.tell(self._ended(none, "exited", time.time_ns()))
+            self._launcher.report_end(self._ended(none, "exited", time.time_ns()))
 
 
 def _pipes(one: Running) -> Pipes:
