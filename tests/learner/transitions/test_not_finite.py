@@ -15,7 +15,8 @@ from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import open_store
 from otel_lightning.instrumentation import attributes as names
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy.logged.choices import Window, read_choices
+from otel_lightning.learner.policy.logged.choices import read_choices
+from otel_lightning.learner.policy.logged.window import Window
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 
 if TYPE_CHECKING:

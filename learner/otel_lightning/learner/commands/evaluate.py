@@ -157,7 +157,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     refuse_given(running, "with --key")
     with expected_errors():
         from otel_lightning.learner.policy.evaluate import Question, evaluate_policy
-        from otel_lightning.learner.policy.logged.choices import Window
+        from otel_lightning.learner.policy.logged.window import Window
 
         window = Window(
             key=key,

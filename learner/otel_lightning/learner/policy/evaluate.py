@@ -20,12 +20,8 @@ from otel_lightning.learner.evaluate.reward_range import Range, Rewards, reward_
 from otel_lightning.learner.named_sql import append, read
 from otel_lightning.learner.policy.assumptions.drift import drift, mismatched
 from otel_lightning.learner.policy.candidate import Candidate, Named, candidate, check_named
-from otel_lightning.learner.policy.logged.choices import (
-    LoggedChoices,
-    Window,
-    as_choices,
-    read_choices,
-)
+from otel_lightning.learner.policy.logged.choices import LoggedChoices, as_choices, read_choices
+from otel_lightning.learner.policy.logged.window import Window
 from otel_lightning.learner.policy.serving.versions import known_versions
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices
 from otel_lightning.learner.policy.softmax.cross_fit import cross_fitted

@@ -27,12 +27,8 @@ from otel_lightning.learner.policy.gate.judge import (
     learn_and_judge,
     learn_and_judge_in_context,
 )
-from otel_lightning.learner.policy.logged.choices import (
-    LoggedChoices,
-    Window,
-    as_choices,
-    read_choices,
-)
+from otel_lightning.learner.policy.logged.choices import LoggedChoices, as_choices, read_choices
+from otel_lightning.learner.policy.logged.window import Window
 from otel_lightning.learner.policy.serving import flag_document, flag_file, joint
 from otel_lightning.learner.policy.serving.served import features_of, shares_in_context
 from otel_lightning.learner.policy.serving.settled import settle

@@ -14,13 +14,9 @@ from otel_lightning.learner.arrays import Floats, Integers
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy.arms import Arm, describe
-from otel_lightning.learner.policy.logged.choices import (
-    LoggedChoices,
-    Window,
-    as_choices,
-    read_choices,
-)
+from otel_lightning.learner.policy.logged.choices import LoggedChoices, as_choices, read_choices
 from otel_lightning.learner.policy.logged.staged import known_keys, read_staged, stage_choices
+from otel_lightning.learner.policy.logged.window import Window
 from otel_lightning.learner.policy.serving.joint import flags_of
 from otel_lightning.learner.policy.serving.versions import known_versions
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices

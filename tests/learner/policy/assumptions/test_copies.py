@@ -11,7 +11,8 @@ import pytest
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.policy.assumptions.copies import with_common_tasks
 from otel_lightning.learner.policy.assumptions.units import Units
-from otel_lightning.learner.policy.logged.choices import LoggedChoices, Window, read_choices
+from otel_lightning.learner.policy.logged.choices import LoggedChoices, read_choices
+from otel_lightning.learner.policy.logged.window import Window
 
 if TYPE_CHECKING:
     from conftest import Traces

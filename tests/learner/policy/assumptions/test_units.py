@@ -16,7 +16,8 @@ from otel_lightning.learner.policy.assumptions.units import (
     check_shares,
 )
 from otel_lightning.learner.policy.logged import units_of_store
-from otel_lightning.learner.policy.logged.choices import LoggedChoices, Window, read_choices
+from otel_lightning.learner.policy.logged.choices import LoggedChoices, read_choices
+from otel_lightning.learner.policy.logged.window import Window
 
 if TYPE_CHECKING:
     from conftest import Traces

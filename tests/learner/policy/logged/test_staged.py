@@ -9,7 +9,8 @@ import pytest
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.policy.logged import staged
-from otel_lightning.learner.policy.logged.choices import Window, read_choices
+from otel_lightning.learner.policy.logged.choices import read_choices
+from otel_lightning.learner.policy.logged.window import Window
 from otel_lightning.learner.transitions.make import make_transitions
 from otel_lightning.learner.transitions.settings import Settings
 

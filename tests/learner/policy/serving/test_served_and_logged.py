@@ -23,7 +23,8 @@ from support.spans import chat, said
 from otel_lightning.collector.store import open_store
 from otel_lightning.instrumentation import arms
 from otel_lightning.learner.cli import cli
-from otel_lightning.learner.policy.logged.choices import Window, read_choices
+from otel_lightning.learner.policy.logged.choices import read_choices
+from otel_lightning.learner.policy.logged.window import Window
 from otel_lightning.learner.policy.serving import flag_rules
 from otel_lightning.learner.policy.serving.versions import known_versions
 

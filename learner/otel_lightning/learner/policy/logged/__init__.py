@@ -1,4 +1,5 @@
 """Read the logged choices of a flag from the store: one per rollout, with its task and outcome.
 
-Begin in `choices.py`; `staged.py` has the statements.
+Begin in `choices.py`; `staged.py` has the statements, and `propensities.py` where a choice gets its
+propensity from.
 """

@@ -9,9 +9,8 @@ import polars as pl
 
 from otel_lightning.collector.store import Store
 from otel_lightning.collector.terminal.quantities import number_of
-from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy.assumptions.at_random import MAX_INPUTS, check_ease, check_random
+from otel_lightning.learner.policy.assumptions.at_random import check_ease
 from otel_lightning.learner.policy.assumptions.missing import DROP, Missing, check_missing
 from otel_lightning.learner.policy.assumptions.units import (
     NO_UNITS,
@@ -19,25 +18,22 @@ from otel_lightning.learner.policy.assumptions.units import (
     check_serial,
     check_shares,
 )
+from otel_lightning.learner.policy.logged.propensities import with_checked_propensities
 from otel_lightning.learner.policy.logged.staged import (
     keys_hint,
     known_keys,
-    read_inputs,
     read_staged,
     stage_choices,
 )
 from otel_lightning.learner.policy.logged.units_of_store import read_units_as_tasks
+from otel_lightning.learner.policy.logged.window import Window
 from otel_lightning.learner.policy.serving.joint import flags_of
-from otel_lightning.learner.policy.serving.served import arms_of, shares_in_context
-from otel_lightning.learner.policy.serving.versions import drawn_with_others, versions_in_context
+from otel_lightning.learner.policy.serving.versions import drawn_with_others
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices, numbered
-from otel_lightning.learner.policy.softmax.features import read_features
-from otel_lightning.learner.score.usable import HUGE
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
 from otel_lightning.learner.transitions.splits import split
 from otel_lightning.learner.transitions.stage import bounded
 
-DRAWN_AT_RANDOM = "frequencies of arms that were drawn at random, as --propensities random says"
 COLUMNS = (
     "rollout_id",
     "split",
@@ -48,24 +44,6 @@ COLUMNS = (
     "policy_version",
     "time",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Which logged choices to read."""
-
-    key: str
-    reward: str | None = None
-    held_out: float = 0.3
-    since: datetime | None = None
-    until: datetime | None = None
-    missing: str | None = None
-    worst: float | None = None
-    """Smallest possible reward, for `--missing worst`; None uses the smallest logged reward."""
-    propensities: str = "auto"
-    shuffle_rewards: int | None = None
-    task_by: str = "user"
-    """How to name the task of a rollout without a task id; one of `TASK_BY`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +145,7 @@ def read_choices(
     joined, missing = check_missing(joined, window.missing, window.worst)
     if window.missing is None and still_open.height:
         joined = pl.concat([joined, still_open])
-    known = _with_checked_propensities(store, joined, window, versions, together=together)
+    known = with_checked_propensities(store, joined, window, versions, together=together)
     known, units = _with_units_as_tasks(store, window, known)
     rewarded, unrewarded = _by_reward(known)
     usable = rewarded.drop_nulls("propensity")
@@ -192,35 +170,6 @@ def _no_reward(window: Window) -> DataError:
         "'gen_ai.evaluation.result' events for these rollouts, then run this again; or reward "
         "what is stored by a rule: --reward FILE.py:FUNCTION"
     )
-
-
-def _with_checked_propensities(
-    store: Store,
-    joined: pl.DataFrame,
-    window: Window,
-    versions: Mapping[str, Mapping[str, float]],
-    *,
-    together: bool,
-) -> pl.DataFrame:
-    """Add each propensity and its source; refuse those that cannot be right.
-
-    Args:
-        store: An open store with staged choices.
-        joined: The choices with their outcomes.
-        window: Where the propensities come from.
-        versions: Probability of each arm by policy version.
-        together: Whether the choices are combinations of several flags.
-    """
-    if window.propensities == "frequencies":
-        check_random(joined, read_inputs(store, MAX_INPUTS))
-    # Versions of contextual policies have no fixed propensity. They are filled in afterwards, from
-    # the features of each rollout.
-    known = with_propensities(joined, window.propensities, versions, together=together)
-    if window.propensities in {"auto", "version"}:
-        known = _in_context(store, window.key, known, together=together)
-    _check_propensities(known, window.key)
-    _check_finite(known.drop_nulls(["propensity", "outcome"]))
-    return known
 
 
 def _with_units_as_tasks(
@@ -319,128 +268,3 @@ def _shuffled(staged: pl.DataFrame, seed: int) -> pl.DataFrame:
 
 def _text(time: datetime | None) -> str | None:
     return None if time is None else f"{time:%Y-%m-%d %H:%M:%S.%f}"
-
-
-def with_propensities(
-    joined: pl.DataFrame,
-    wanted: str,
-    versions: Mapping[str, Mapping[str, float]],
-    *,
-    together: bool,
-) -> pl.DataFrame:
-    """Add each propensity from the trace, the policy version or the frequencies, and its source.
-
-    Where one policy chose several flags together, the trace has the share of each variant alone.
-    So the version comes before the trace.
-
-    Args:
-        joined: The choices: columns arm, propensity and policy_version.
-        wanted: The source, as `--propensities` names it.
-        versions: Probability of each arm by policy version.
-        together: Whether one policy chose several flags together.
-    """
-    if wanted in {"frequencies", "random"}:
-        # Within a version, since each version had its own shares; pooled frequencies would be wrong
-        # for both.
-        shares = pl.len().over("policy_version", "arm") / pl.len().over("policy_version")
-        source = "frequencies" if wanted == "frequencies" else DRAWN_AT_RANDOM
-        return joined.with_columns(propensity=shares, source=pl.lit(source))
-    complete = not together and not joined["propensity"].null_count()
-    if wanted == "trace" or (wanted == "auto" and complete):
-        return joined.with_columns(source=pl.lit("trace"))
-    both = joined.join(
-        _of_versions(versions),
-        on=["policy_version", "arm"],
-        how="left",
-        maintain_order="left",  # of time
-    )
-    if wanted == "version":
-        return both.with_columns(propensity="of_version", source=pl.lit("version"))
-    # The source that comes first wins, and names itself in the column `source`.
-    first, then = ("of_version", "propensity") if together else ("propensity", "of_version")
-    by_trace = pl.col(first).is_null() if together else pl.col(first).is_not_null()
-    trace = pl.when(by_trace).then(pl.lit("trace"))
-    return both.with_columns(
-        propensity=pl.coalesce(first, then),
-        source=trace.otherwise(pl.lit("version")),
-    )
-
-
-def _of_versions(versions: Mapping[str, Mapping[str, float]]) -> pl.DataFrame:
-    """Return the columns policy_version, arm and of_version, its share of the traffic."""
-    shares = [
-        {"policy_version": version, "arm": arm, "of_version": share}
-        for version, arms in versions.items()
-        for arm, share in arms.items()
-    ]
-    schema = {"policy_version": pl.String, "arm": pl.String, "of_version": pl.Float64}
-    return pl.DataFrame(shares, schema)
-
-
-def _in_context(store: Store, key: str, known: pl.DataFrame, *, together: bool) -> pl.DataFrame:
-    """Fill in the propensities of contextual policies from the targeting rules that were served."""
-    for version, part, spec in versions_in_context(store, key):
-        mine = pl.col("propensity").is_null() | pl.lit(together)
-        mine &= pl.col("policy_version") == version
-        rows = known.filter(mine)
-        if rows.is_empty():
-            continue
-        arms = sorted(arms_of(part) | set(rows["arm"].unique()))
-        features = read_features(store, spec, rows["rollout_id"])
-        table = shares_in_context(part, features, arms, {})
-        given = table[np.arange(rows.height), numbered(rows["arm"], arms)]
-        # An arm that the rules cannot serve was not chosen by them: its propensity is unknown, not
-        # 0.
-        shares = [share if share > 0 else None for share in given.tolist()]
-        in_context = pl.DataFrame({"rollout_id": rows["rollout_id"], "in_context": shares})
-        known = (
-            known.join(in_context, on="rollout_id", how="left", maintain_order="left")
-            .with_columns(
-                propensity=pl.coalesce("in_context", "propensity"),
-                source=pl.when(mine).then(pl.lit("version")).otherwise("source"),
-            )
-            .drop("in_context")
-        )
-    return known
-
-
-def _check_finite(logged: pl.DataFrame) -> None:
-    """Refuse rewards whose squares are not finite numbers."""
-    huge = logged.filter(pl.col("outcome").abs() > HUGE)
-    if huge.height:
-        row = huge.row(0, named=True)
-        raise DataError(
-            f"Rollout '{row['rollout_id']}' has a reward of {row['outcome']:g}, and {huge.height} "
-            f"of {logged.height} rollouts have one beyond {HUGE:g}, which cannot be computed with. "
-            "Send it again in another unit, or choose another with --reward."
-        )
-
-
-def _check_propensities(logged: pl.DataFrame, key: str) -> None:
-    """Refuse an arm whose propensity is never known, because leaving it out would hide an arm.
-
-    Single choices without a propensity are left out later. They are expected: a flag provider that
-    is not ready yet returns the default.
-    """
-    per_arm = logged.group_by("arm", maintain_order=True).agg(
-        pl.len(), known=pl.count("propensity")
-    )
-    unknown = per_arm.filter(known=0)
-    if unknown.height:
-        arm, count, _ = unknown.row(0)
-        raise DataError(
-            f"None of {number_of(count, 'choice')} of arm '{arm}' for flag '{key}' has a "
-            f"propensity, so importance weights are undefined. Put '{PROPENSITY}.{arm}' into the "
-            f"flag's metadata, set the attribute '{PROPENSITY}', or estimate them with "
-            "--propensities frequencies."
-        )
-    # The weight of a smaller one, times a reward, has no finite square.
-    impossible = logged.filter(~pl.col("propensity").is_between(1 / HUGE, 1))
-    if impossible.height:
-        row = impossible.row(0, named=True)
-        raise DataError(
-            f"Rollout '{row['rollout_id']}' has a propensity of {row['propensity']:g} for flag "
-            f"'{key}', and {impossible.height} of {logged.height} choices have such a one. A "
-            f"propensity is a probability, above 0 (at least {1 / HUGE:g}) and at most 1; correct "
-            "the flag's metadata."
-        )

@@ -14,7 +14,7 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.confidence import NORMAL_97_5
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy.assumptions.units import NO_UNITS, Units
-from otel_lightning.learner.policy.logged.choices import with_propensities
+from otel_lightning.learner.policy.logged.propensities import with_propensities
 from otel_lightning.learner.policy.logged.staged import (
     keys_hint,
     known_keys,
