@@ -140,11 +140,11 @@ def candidates_warning(count: int) -> list[str]:
     """Warn of a choice among several candidates, as a list of no sentence or one."""
     if not count:
         return []
-    told = number_of(count, "other candidate was", "other candidates were")
+    were_judged = number_of(count, "other candidate was", "other candidates were")
     sentence = (
-        f"{told} judged by the same held-out rollouts before. The gate's error probability is that "
-        "of one candidate: among several, one may pass by chance. Confirm one that passes with "
-        "new rollouts."
+        f"{were_judged} judged by the same held-out rollouts before. The gate's error probability "
+        "is that of one candidate: among several, one may pass by chance. Confirm one that passes "
+        "with new rollouts."
     )
     return [sentence]
 

@@ -113,7 +113,7 @@ def agent_options(
     return declare
 
 
-def tell_copies(tasks: Path, held_out: float) -> None:
+def warn_of_copies(tasks: Path, held_out: float) -> None:
     """Warn of held-out tasks that are tasks to learn from under another id."""
     from otel_lightning.learner.rollout_runner.tasks import (
         copies_warning,

@@ -48,14 +48,14 @@ def agreement(store: str, *, judge: str, labels: str, seed: int) -> None:
         f"{pairs.judged} judged, "
         f"{pairs.labelled} labelled."
     )
-    _tell("Cohen's kappa", found.kappa)
+    _print_estimate("Cohen's kappa", found.kappa)
     if pairs.by == "value":
-        _tell("Cohen's kappa, quadratic", found.weighted_kappa)
-        _tell("Spearman's rho", found.spearman)
-        _tell("Kendall's tau-b", found.kendall)
+        _print_estimate("Cohen's kappa, quadratic", found.weighted_kappa)
+        _print_estimate("Spearman's rho", found.spearman)
+        _print_estimate("Kendall's tau-b", found.kendall)
 
 
-def _tell(name: str, estimate: "Estimate") -> None:
+def _print_estimate(name: str, estimate: "Estimate") -> None:
     if math.isnan(estimate.value):
         click.echo(f"{name:<26} undefined: a rating is constant")
         return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from otel_lightning.collector.terminal.quantities import number_of
-from otel_lightning.learner.commands.agent_options import grading_of, tell_copies
+from otel_lightning.learner.commands.agent_options import grading_of, warn_of_copies
 from otel_lightning.learner.commands.common import REFUSED, expected_errors
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def evaluate_by_running(
         )
         grading = grading_of(settings)
         if settings["split"] == HELD_OUT:
-            tell_copies(tasks, settings["held_out"])
+            warn_of_copies(tasks, settings["held_out"])
         job = Job(tasks, agent, seed=seed, **settings)
         verdicts, reports = evaluate_models(store, job, grading, trial)
     before = sum(one.done_before for one in reports)
@@ -50,12 +50,12 @@ def evaluate_by_running(
     for problem in dict.fromkeys(problem for one in reports for problem in one.problems):
         click.echo(problem, err=True)
     for verdict in verdicts:
-        _tell(verdict)
+        _print_verdict(verdict)
     if not any(verdict.passed for verdict in verdicts):
         raise click.exceptions.Exit(REFUSED)
 
 
-def _tell(verdict: "ModelVerdict") -> None:
+def _print_verdict(verdict: "ModelVerdict") -> None:
     for setting, compared in verdict.gains.items():
         click.echo(f"By running, {setting}: {compared}")
     for measure, compared in verdict.formats.items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from otel_lightning.collector.terminal.command_line import example
-from otel_lightning.learner.commands.agent_options import agent_options, grading_of, tell_copies
+from otel_lightning.learner.commands.agent_options import agent_options, grading_of, warn_of_copies
 from otel_lightning.learner.commands.common import (
     REFUSED,
     expected_errors,
@@ -120,7 +120,7 @@ def gate(  # noqa: PLR0913 - one parameter an option
         arms = arms_of(comparison)
         if promote:
             check_flag(flags, read_flag_file(flags, key), key)
-        tell_copies(settings["tasks"], settings["held_out"])
+        warn_of_copies(settings["tasks"], settings["held_out"])
         job, grading = _job(agent, Arms(key, flags, arms), settings)
         report = run_agent(store, job, grading)
         if report.stopped:
@@ -128,7 +128,7 @@ def gate(  # noqa: PLR0913 - one parameter an option
         decision = decide(comparison, report, f"{report.run_id}.{'.'.join(arms[1:])}")
         if promote:
             decision = apply_decision(store, comparison, decision)
-    _tell(decision, comparison, promoted=promote)
+    _print_decision(decision, comparison, promoted=promote)
 
 
 def _job(agent: tuple[str, ...], arms: Any, settings: dict[str, Any]) -> tuple[Any, Any]:
@@ -139,12 +139,12 @@ def _job(agent: tuple[str, ...], arms: Any, settings: dict[str, Any]) -> tuple[A
     grading = grading_of(settings)
     # With the texts: a variant that was edited is another one, and so is the decision on it.
     texts = fingerprints(arms).values()
-    said = "\0".join([*agent, str(settings["tasks"].resolve()), arms.key, *arms.names, *texts])
-    name = f"gate-{sha256(said.encode()).hexdigest()[:8]}"
+    identity = "\0".join([*agent, str(settings["tasks"].resolve()), arms.key, *arms.names, *texts])
+    name = f"gate-{sha256(identity.encode()).hexdigest()[:8]}"
     return Job(command=agent, arms=arms, name=name, split=HELD_OUT, **settings), grading
 
 
-def _tell(decision: "Decision", comparison: "Comparison", *, promoted: bool) -> None:
+def _print_decision(decision: "Decision", comparison: "Comparison", *, promoted: bool) -> None:
     for arm, verdict in decision.verdicts.items():
         click.echo(str(verdict))
         if not verdict.passed:

@@ -105,7 +105,7 @@ def judge(  # noqa: PLR0913 - one parameter an option
         plan = _plan(store, _rubrics(measure, rubric), settings)
         with closing(_judge(evaluator, endpoint_of(settings))) as judging:
             report = judge_rollouts(store, plan, judging)
-    _tell(report, input_price, output_price)
+    _print_report(report, input_price, output_price)
 
 
 def _plan(store: str, rubrics: "tuple[Rubric, ...]", settings: dict[str, Any]) -> Any:
@@ -146,7 +146,7 @@ def _judge(evaluator: str, endpoint: "Endpoint") -> "Judge":
     return PromptJudge(endpoint)
 
 
-def _tell(report: "Report", input_price: float | None, output_price: float | None) -> None:
+def _print_report(report: "Report", input_price: float | None, output_price: float | None) -> None:
     for tally in report.tallies:
         mean = "" if tally.mean is None else f", mean {tally.mean:.4g} ({tally.scale})"
         spread = "" if tally.mean_spread is None else f", mean spread {tally.mean_spread:.4g}"

@@ -146,7 +146,7 @@ def prompts(agent: tuple[str, ...], store: str, **settings: Any) -> None:
                 request = replace(request, run_id=search.record.name)
             proposer = held.enter_context(closing(Proposer(asked)))
             result = propose_prompts(store, request, proposer, _asking(search))
-    _tell(result, request)
+    _print_result(result, request)
 
 
 def _asking(search: "Search | None") -> Any:
@@ -222,7 +222,7 @@ def _request(store: str, settings: dict[str, Any]) -> "Request":
     return Request(window=window, cache=cache, **settings)
 
 
-def _tell(result: "Proposed", request: "Request") -> None:
+def _print_result(result: "Proposed", request: "Request") -> None:
     from otel_lightning.learner.prompts.serving.variants import WHOLE_TEXT
 
     rollouts = result.rollouts
@@ -254,13 +254,13 @@ def _tell(result: "Proposed", request: "Request") -> None:
         click.echo(f"Refused{f' {times} times' if times > 1 else ''}, {reason}.", err=True)
     for name in result.retired:
         click.echo(f"{name}: worse than its parent, gets no traffic any more.")
-    _tell_shares(result, request)
+    _print_shares(result, request)
     if not result.candidates:
         click.echo(f"Nothing to try: {_why(result, request)}", err=True)
         raise click.exceptions.Exit(REFUSED)
 
 
-def _tell_shares(result: "Proposed", request: "Request") -> None:
+def _print_shares(result: "Proposed", request: "Request") -> None:
     change = result.change
     if change is None:
         return

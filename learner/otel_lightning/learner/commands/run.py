@@ -125,7 +125,7 @@ def run(  # noqa: PLR0913 - one parameter an option
             _check(job, grading, Path(store))
             return
         report = run_agent(store, job, grading, owns_process=not arms)
-    tell(report, store)
+    print_report(report, store)
 
 
 def _check(job: "Job", grading: "Grading", store: Path) -> None:
@@ -138,7 +138,7 @@ def _check(job: "Job", grading: "Grading", store: Path) -> None:
     click.echo("No link is broken. Run it without --dev.")
 
 
-def tell(report: "Report", store: str) -> None:
+def print_report(report: "Report", store: str) -> None:
     """Print how the rollouts of a run ended, and their rewards.
 
     Raises:
@@ -159,8 +159,8 @@ def tell(report: "Report", store: str) -> None:
         click.echo(f"{number_of(count, 'attempt')} {reason}.", err=True)
     for problem in report.problems:
         click.echo(problem, err=True)
-    _tell_rewards(report, store)
-    _tell_comparisons(report)
+    _print_rewards(report, store)
+    _print_comparisons(report)
     if report.missing:
         why = f" ({report.stopped})" if report.stopped else ""
         again = "To go on, give the same command again."
@@ -231,7 +231,7 @@ def _notes(report: "Report") -> tuple[tuple[int, str, str, str], ...]:
     )
 
 
-def _tell_comparisons(report: "Report") -> None:
+def _print_comparisons(report: "Report") -> None:
     found = report.compare()
     for compared in found:
         click.echo(str(compared))
@@ -242,7 +242,7 @@ def _tell_comparisons(report: "Report") -> None:
         )
 
 
-def _tell_rewards(report: "Report", store: str) -> None:
+def _print_rewards(report: "Report", store: str) -> None:
     from otel_lightning.learner.rollout_runner.report import interval
 
     if report.mean is None:
@@ -262,5 +262,5 @@ def _tell_rewards(report: "Report", store: str) -> None:
     if report.silent == report.planned:
         click.echo("To find out why no model call was recorded, give the same command with --dev.")
         return
-    told = next_command("lightning-learn transitions", store, reward=report.reward_name or None)
-    click.echo(f"Learn from it with: {told}")
+    command = next_command("lightning-learn transitions", store, reward=report.reward_name or None)
+    click.echo(f"Learn from it with: {command}")

@@ -401,8 +401,8 @@ def _record(  # noqa: PLR0913 - the result, and what it was compared with
     """Record the run, and the policy as a candidate with its parent and data fingerprint."""
     data = fingerprint(learned.logged.rows.drop("policy_version", "time"))
     if request.shuffle_rewards is None:
-        told = candidates_warning(judged_before(store, run, data))
-        learned = replace(learned, notes=(*learned.notes, *told))
+        warning = candidates_warning(judged_before(store, run, data))
+        learned = replace(learned, notes=(*learned.notes, *warning))
     probabilities = {arm: weight / flag_document.WHOLE for arm, weight in learned.weights.items()}
     policy = run.policy(request.key, probabilities, asdict(request.settings) | parameters)
     former = [row for row in policies_of(store, request.key) if row["status"] == "live"]

@@ -166,13 +166,13 @@ def attempt_event(about: Mapping[str, Any], ended: Ended, outputs: Path) -> Even
         "cpu_seconds": ended.cpu_seconds,
         "left_processes": ended.left,
     }
-    said = {
+    fields = {
         attributes.ROLLOUT_ID: ended.rollout_id,
         attributes.TASK_ID: str(about.get("task_id", "")),
         "output": tail(outputs / f"{ended.rollout_id}.out", KEPT_OUTPUT),
         "errors": tail(outputs / f"{ended.rollout_id}.err", KEPT_ERRORS),
     }
-    return Event(attributes.ATTEMPT, ended.ended, body, said)
+    return Event(attributes.ATTEMPT, ended.ended, body, fields)
 
 
 def task_event(task: Task, now_ns: int) -> Event:

@@ -169,8 +169,8 @@ def _process(run: DevRun) -> Link:
     rows = read(run.store, __package__, "to_grade", rollouts=run.rollouts).to_dicts()
     bad = next((row for row in rows if row["status"] != OK), None)
     words = " ".join((bad["errors"] if bad else "").split())[-400:]
-    said = [*run.report.reasons, *([f"it wrote: {words}"] if words else [])]
-    told_why = f"Reason: {'; '.join(said) or 'it wrote nothing to standard error'}."
+    reasons = [*run.report.reasons, *([f"it wrote: {words}"] if words else [])]
+    told_why = f"Reason: {'; '.join(reasons) or 'it wrote nothing to standard error'}."
     remedy = PROCESS_REMEDIES[run.way]
     if TIMEOUT in statuses:
         remedy = f"It had {run.job.timeout:g} seconds: correct what hangs, or raise --timeout."

@@ -46,8 +46,10 @@ def make_records(store: Store, rollouts: Rollouts, chosen: Sequence[str]) -> dic
     judged = _explanations(read(store, __package__, "explanations").iter_rows(named=True))
     errors = defaultdict(list)
     for error in read(store, __package__, "tool_errors", rollouts=chosen).iter_rows(named=True):
-        said = error["result"] or ""
-        errors[error["rollout_id"]].append(f"{error['name']}: {error['error_type']} {said}".strip())
+        result = error["result"] or ""
+        errors[error["rollout_id"]].append(
+            f"{error['name']}: {error['error_type']} {result}".strip()
+        )
     return {
         record.rollout_id: _record(
             record.rollout_id,

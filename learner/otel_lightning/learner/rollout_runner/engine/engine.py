@@ -152,10 +152,10 @@ class Engine:
         # Ends when nothing runs: either nothing waits, or a stop was asked for and what ran has
         # ended.
         while self._start_some(waiting):
-            self._heed_second_stop()
+            self._handle_second_stop()
             self.receiver.look(self.journal.started[one].time for one in self.running)
             for ended in self.executor.ended(POLL_SECONDS):
-                attempt = self._note(ended)
+                attempt = self._record_end(ended)
                 # A lost attempt goes to the end of the queue, so that a passing fault has time to
                 # pass.
                 if self.past[attempt.planned.key].is_open(self.job.retries):
@@ -202,12 +202,12 @@ class Engine:
         self.journal.started[attempt.rollout_id] = Started(time.time_ns(), known)
         self.executor.start(attempt)
 
-    def _heed_second_stop(self) -> None:
+    def _handle_second_stop(self) -> None:
         if self.stop.asked > 1 and not self.ended_by_us:
             self.ended_by_us = True
             self.executor.stop()
 
-    def _note(self, ended: Ended) -> Attempt:
+    def _record_end(self, ended: Ended) -> Attempt:
         attempt = self.running.pop(ended.rollout_id)
         status, reason = status_of(ended)
         cut = ended.status == INTERRUPTED

@@ -35,7 +35,7 @@ FILE, FLAGS = "{lightning-task-file}", "{lightning-flag-file}"
 """Texts in a command that become paths on the machine that runs it."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 OUTPUT_CHARACTERS = 1_000_000
-SAY_AFTER_SECONDS = 10.0
+WARN_AFTER_SECONDS = 10.0
 """Wait for a cluster without a CPU after which the runner says what it waits for."""
 CONNECT_SECONDS = 10.0
 """Longest wait for a connection to the cluster. Ray itself tries for some minutes."""
@@ -105,7 +105,7 @@ class RayExecutor:
         # Never twice without our knowledge: the journal decides about further attempts.
         self._task = self._ray.remote(max_retries=0)(run_once)
         self._running: dict[Any, tuple[Attempt, int]] = {}
-        self._quiet_since, self._has_said = time.monotonic(), False
+        self._quiet_since, self._has_warned = time.monotonic(), False
 
     def check(self, attempt: Attempt) -> None:
         """Refuse a task that does not fit into the command.
@@ -128,7 +128,7 @@ class RayExecutor:
             time.sleep(seconds)
             return
         done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
-        self._say_if_none_can_run(is_quiet=not done)
+        self._warn_if_none_can_run(is_quiet=not done)
         for reference in done:
             attempt, started = self._running.pop(reference)
             yield self._noted(attempt, started, reference)
@@ -142,18 +142,18 @@ class RayExecutor:
         """Leave the cluster."""
         self._ray.shutdown()
 
-    def _say_if_none_can_run(self, *, is_quiet: bool) -> None:
+    def _warn_if_none_can_run(self, *, is_quiet: bool) -> None:
         """Say once if no machine of the cluster has a CPU, so that no attempt can start.
 
         It is no error: a cluster that scales by itself begins without one.
         """
         now = time.monotonic()
         if not is_quiet:
-            self._quiet_since, self._has_said = now, False
-        elif now - self._quiet_since > SAY_AFTER_SECONDS and not self._has_said:
+            self._quiet_since, self._has_warned = now, False
+        elif now - self._quiet_since > WARN_AFTER_SECONDS and not self._has_warned:
             self._quiet_since = now
             if self._ray.cluster_resources().get("CPU", 0) < 1:
-                self._has_said = True
+                self._has_warned = True
                 sys.stderr.write(
                     "Waiting for the Ray cluster: none of its machines has a CPU, so no attempt "
                     "can start. Add a machine with: ray start --address=ADDRESS. Ctrl-C twice ends "
@@ -167,8 +167,8 @@ class RayExecutor:
         except self._ray.exceptions.TaskCancelledError:
             ended = Ended(name, INTERRUPTED, started, time.time_ns())
         except self._ray.exceptions.RayError as error:
-            said = f"Ray lost it: {type(error).__name__}"
-            ended = Ended(name, "lost", started, time.time_ns(), reason=said)
+            reason_of_ray = f"Ray lost it: {type(error).__name__}"
+            ended = Ended(name, "lost", started, time.time_ns(), reason=reason_of_ray)
         else:
             for suffix in ("out", "err"):
                 file = self._journal.outputs / f"{name}.{suffix}"

@@ -239,8 +239,8 @@ class IdleIngester:
 
     def _check(self) -> None:
         if self.processes.service_ended(self.spec.name):
-            said = end_on_one_line(self.spec.stderr) or end_on_one_line(self.spec.stdout)
+            last_output = end_on_one_line(self.spec.stderr) or end_on_one_line(self.spec.stdout)
             raise DataError(
                 f"lightning-ingest for '{self.store}' ended by itself. Its last output: "
-                f"{said or 'none'}"
+                f"{last_output or 'none'}"
             )

@@ -137,11 +137,11 @@ def _read(folder: Path) -> Journal:
         with journal.path.open("ab") as file:
             file.write(b"\n")
     for text in data.splitlines():
-        _note(journal, text)
+        _apply_line(journal, text)
     return journal
 
 
-def _note(journal: Journal, text: bytes) -> None:
+def _apply_line(journal: Journal, text: bytes) -> None:
     try:
         line = json.loads(text)
     # A line that was cut off when the machine stopped: its attempt counts as interrupted.

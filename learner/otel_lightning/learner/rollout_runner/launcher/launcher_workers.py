@@ -143,7 +143,7 @@ class Workers:
         self._dismissed = True
         for one in self._running.values():
             self.let_finish(one)
-        self._tell_if_none_left()
+        self._report_if_none_left()
 
     def let_finish(self, one: Running) -> None:
         """Close a worker's input: what it does not finish within its grace is interrupted."""
@@ -170,7 +170,7 @@ class Workers:
             status = "lost" if one.status == "exited" else one.status
             reason = f"the worker ended, code {code}" if status == "lost" else None
             self._launcher.report_end(self._ended(one.asked, status, one.started_ns, reason=reason))
-        self._tell_if_none_left()
+        self._report_if_none_left()
 
     def _start(self, spec: dict[str, Any]) -> Running:
         pipes = Pipes()
@@ -217,7 +217,7 @@ class Workers:
         if one.asked and pipes.unfinished > one.asked["max_output"]:
             self._launcher.end(one, "output")
 
-    def _tell_if_none_left(self) -> None:
+    def _report_if_none_left(self) -> None:
         if self._dismissed and not self._running:
             none = {"id": NONE_LEFT, "service": True}
             self._launcher.report_end(self._ended(none, "exited", time.time_ns()))

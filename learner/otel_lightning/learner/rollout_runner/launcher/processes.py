@@ -131,11 +131,11 @@ class Processes:
 
     def start(self, spec: Spec) -> None:
         """Start a process; `ended` yields how it ended."""
-        self._say({"start": spec.message()})
+        self._send({"start": spec.message()})
 
     def stop(self, name: str | None = None) -> None:
         """Ask a process to end, or all agents: SIGTERM, and SIGKILL after its grace."""
-        self._say({"stop": {"id": name}})
+        self._send({"stop": {"id": name}})
 
     def ask(self, spec: Spec, task: Mapping[str, Any]) -> None:
         """Give a worker a task; it is started if it does not run.
@@ -144,12 +144,12 @@ class Processes:
             spec: The worker.
             task: The attempt: its id, `line`, `timeout`, `stdout`, `max_output` and `about`.
         """
-        self._say({"ask": {**task, "worker": spec.message()}})
+        self._send({"ask": {**task, "worker": spec.message()}})
 
     def dismiss_workers(self, seconds: float) -> None:
         """Tell all workers that there are no more tasks, and wait until they have ended."""
         self._services.pop(WORKERS, None)
-        self._say({"dismiss": {}})
+        self._send({"dismiss": {}})
         self._await_service(WORKERS, seconds)
 
     def end_service(self, name: str, seconds: float) -> None:
@@ -214,7 +214,7 @@ class Processes:
             for _ in self.ended(POLL_SECONDS):  # those of agents are in the journal
                 pass
 
-    def _say(self, command: Mapping[str, Any]) -> None:
+    def _send(self, command: Mapping[str, Any]) -> None:
         pipe = _pipe(self._process.stdin)
         try:
             pipe.write(json.dumps(command).encode() + b"\n")
@@ -238,8 +238,8 @@ def wait_until(
         late = time.monotonic() > deadline
         if late or processes.service_ended(spec.name):
             problem = f"is not ready after {seconds:g} s" if late else "ended by itself"
-            said = end_on_one_line(spec.stderr) or end_on_one_line(spec.stdout)
-            raise DataError(f"{what} {problem}. Its last output: {said or 'none'}")
+            last_output = end_on_one_line(spec.stderr) or end_on_one_line(spec.stdout)
+            raise DataError(f"{what} {problem}. Its last output: {last_output or 'none'}")
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

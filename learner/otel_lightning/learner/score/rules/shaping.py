@@ -118,10 +118,10 @@ def _measure_parts(composition: Composition, measured: pl.DataFrame) -> pl.DataF
     total = sum(one.weight for one in composition.measures)
     # Weights of the measures that are there add up to the total of all.
     weight = pl.col("weight") * total / pl.sum("weight").over("rollout_id")
-    said = pl.format("{} of [{}, {}], weight {}", value, low, high, weight.round(4))
+    explanation = pl.format("{} of [{}, {}], weight {}", value, low, high, weight.round(4))
     # [low, high] to [-1, 1].
     mapped = 2 * (value - low) / (high - low) - 1
-    return measured.with_columns(value=weight * mapped, explanation=said).select(PART)
+    return measured.with_columns(value=weight * mapped, explanation=explanation).select(PART)
 
 
 def _label_parts(composition: Composition, judgements: pl.DataFrame) -> pl.DataFrame:
@@ -172,8 +172,8 @@ def _scores(
 
 
 def _outside_range(broken: pl.DataFrame) -> Iterator[Exclusion]:
-    said = pl.format("{} is {}, outside [{}, {}]", "name", "value", "low", "high")
-    reasons = broken.select("rollout_id", reason=said)
+    described = pl.format("{} is {}, outside [{}, {}]", "name", "value", "low", "high")
+    reasons = broken.select("rollout_id", reason=described)
     for (reason,), group in reasons.group_by(["reason"], maintain_order=True):
         yield Exclusion(str(reason), tuple(group["rollout_id"]))
 

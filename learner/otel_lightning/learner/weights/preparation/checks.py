@@ -114,8 +114,8 @@ def _check_text(rows: pl.DataFrame, tokenizer: PreTrainedTokenizerBase, path: Pa
     )
     compared, different = 0, 0
     for row in logged.head(10 * SAMPLE).iter_rows(named=True):
-        said = chat_messages(json.loads(row["completion"])[:1])
-        text = str(said[0]["content"] or "").strip() if said else ""
+        answer = chat_messages(json.loads(row["completion"])[:1])
+        text = str(answer[0]["content"] or "").strip() if answer else ""
         if not text or compared == SAMPLE:
             continue
         compared += 1
