@@ -163,7 +163,7 @@ def with_flag_part(
 def policy_part(
     document: Mapping[str, Any], key: str, weights: Weights, version: str
 ) -> dict[str, Any]:
-    """Return a flag's targeting and metadata for a policy; arguments as of `with_policy`."""
+    """Return a flag's targeting and metadata for a policy; arguments as of `text_with_policy`."""
     flag = document["flags"][key]
     fractional = (flag.get("targeting") or {}).get("fractional") or []
     # flagd allows an expression before the pairs, which chooses by what a unit is bucketed. It is
