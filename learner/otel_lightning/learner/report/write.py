@@ -190,31 +190,43 @@ def _worse_of_weights(
         stage_rewards(store, name_of(facts.run.config.get("reward")))
     except DataError:  # the rewards are gone
         return None
-    found = pl.DataFrame(
+    rewards = pl.DataFrame(
         asking.rows("rewards_by_model", models=[*names.values()]), infer_schema_length=None
     )
-    if found.is_empty():
+    if rewards.is_empty():
         return None
-    earned = outcomes(found.lazy()).join(
-        found.lazy().unique("rollout").select("rollout", "task", "model"),
-        on="rollout",
-        maintain_order="left",
-    )
-    of_model = {
-        name: pl.col("outcome").filter(pl.col("model") == folder) for name, folder in names.items()
+    compared = _by_task(rewards.lazy(), names)
+    if compared.is_empty():
+        return None
+    worse = compared.filter(pl.col("after") < pl.col("before"))
+    tasks = [WorseTask(**row) for row in worse.head(MAX_TASKS).iter_rows(named=True)]
+    return {**names, "compared": compared.height, "number": worse.height, "tasks": tasks}
+
+
+def _by_task(rewards: pl.LazyFrame, models: Mapping[str, str]) -> pl.DataFrame:
+    """Average the outcomes of two models on each task that both ran, the greatest loss first.
+
+    Args:
+        rewards: Columns of `placed_rewards`, task and model.
+        models: Name of the model `before` and of the one `after`.
+
+    Returns:
+        Columns task, before, after and rollouts.
+    """
+    of_rollouts = rewards.unique("rollout").select("rollout", "task", "model")
+    outcome = pl.col("outcome")
+    means = {
+        name: outcome.filter(pl.col("model") == model).mean() for name, model in models.items()
     }
-    compared = (
-        earned.group_by("task", maintain_order=True)
-        .agg(**{name: values.mean() for name, values in of_model.items()}, rollouts=pl.len())
+    return (
+        outcomes(rewards)
+        .join(of_rollouts, on="rollout", maintain_order="left")
+        .group_by("task", maintain_order=True)
+        .agg(**means, rollouts=pl.len())
         .drop_nulls()
         .sort(pl.col("after") - pl.col("before"), "task")
         .collect()
     )
-    worse = compared.filter(pl.col("after") < pl.col("before"))
-    tasks = [WorseTask(**row) for row in worse.head(MAX_TASKS).iter_rows(named=True)]
-    if compared.is_empty():
-        return None
-    return {**names, "compared": compared.height, "number": worse.height, "tasks": tasks}
 
 
 def _config(facts: Facts) -> list[tuple[str, str, str | None]]:
@@ -255,18 +267,18 @@ def _examples(
         return []
     if policy is None:
         sides = {"best": Sql("difference > 0"), "worst": Sql("difference < 0")}
-        found = {n: asking.rows("examples", side=side, most=most) for n, side in sides.items()}
+        chosen = {n: asking.rows("examples", side=side, most=most) for n, side in sides.items()}
     else:
         apart = pl.col("difference")
-        found = {
+        chosen = {
             name: _farthest(policy.outcomes, side, most)
             for name, side in (("best", apart > 0), ("worst", apart < 0))
         }
     # As many good as bad ones: a report with more of one kind would give a wrong impression.
-    equally = min(map(len, found.values()))
+    equally = min(map(len, chosen.values()))
     return [
         {**row, "side": side, "text": as_text(_first_steps(store, row["rollout_id"]), EXAMPLE)}
-        for side, rows in found.items()
+        for side, rows in chosen.items()
         for row in rows[:equally]
     ]
 
