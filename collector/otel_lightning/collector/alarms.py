@@ -24,12 +24,13 @@ from otel_lightning.collector.files.atomic import PRIVATE, replaced
 
 logger = logging.getLogger(__name__)
 
-RECEIVING, RETAINING, CHECKPOINTING = "receiving", "retaining", "checkpointing"
+RECEIVING, STORING = "receiving", "storing"
+RETAINING, CHECKPOINTING = "retaining", "checkpointing"
 CERTIFYING = "certifying"
 LAGGING, RESTARTING, RETRYING = "lagging", "restarting", "retrying"
 KINDS = {
     RECEIVING: "Requests cannot be written to the spool: senders are asked to send them again.",
-    "storing": "What was acknowledged cannot be stored.",
+    STORING: "What was acknowledged cannot be stored.",
     "deriving": "What was stored cannot be derived.",
     RETRYING: "Batches to derive are given up again and again, and their rows do not come.",
     LAGGING: "Rows are stored and derived later than --max-lag after their request.",
@@ -183,4 +184,4 @@ def read_alarms(store_path: Path) -> list[Alarm]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError) as error:
-        return [Alarm("storing", f"the alarms cannot be read ({error})", time.time())]
+        return [Alarm(STORING, f"the alarms cannot be read ({error})", time.time())]

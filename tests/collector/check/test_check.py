@@ -1,6 +1,7 @@
 """`lightning-ingest check --deep`: what does not agree is named."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.receive.feedback import read_feedback
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.spool.folder import spool_folder
+from otel_lightning.collector.spool.format import segment_path
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store, open_store
 
@@ -117,6 +119,17 @@ def test_a_damaged_spool_is_named(store: Store, path: Path) -> None:
     file = next(spool_folder(path).glob("*.spool"))
     file.write_bytes(file.read_bytes().replace(b"second", b"sec0nd"))
     assert unwell(store, path) == ["spool"]
+
+
+def test_a_disk_that_hangs_when_it_is_read_is_named(store: Store, path: Path) -> None:
+    spool_folder(path).mkdir()
+    # To open it waits for somebody who writes, as to read from a disk that hangs does.
+    os.mkfifo(segment_path(spool_folder(path), 1))
+    store.close()
+    told = cli("check", "--store", str(path))
+    assert told.returncode == 1
+    assert f"the spool cannot use '{spool_folder(path)}'" in told.stdout
+    assert "Its disk does not answer" in told.stdout
 
 
 def test_a_file_in_place_of_the_spool_is_named(path: Path) -> None:

@@ -3,13 +3,14 @@
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
 from otel_lightning.collector.alarms import KINDS, LAGGING, Alarm, read_alarms
-from otel_lightning.collector.files.disk_check import write_error_in_time
-from otel_lightning.collector.ingester_client.http import METRICS_SECONDS, is_silent, metrics_of
+from otel_lightning.collector.files.disk_check import error_in_time
+from otel_lightning.collector.ingester_client.http import metrics_of
 from otel_lightning.collector.last_run import former_end, is_running, unasked_end
 from otel_lightning.collector.load.position import oldest_waiting, waiting
 from otel_lightning.collector.maintain.unfinished_erasure import UnfinishedErasure
@@ -67,30 +68,16 @@ def check_unopened(path: Path, error: StoreError) -> list[Finding]:
     ]
 
 
-def check_answers(path: Path) -> None:
-    """Check that the process that serves a store answers.
-
-    Raises:
-        StoreError: If it does not: then it answers no statement either.
-    """
-    server = read_server(path)
-    if server and is_silent(server):
-        raise StoreError(
-            f"'{path}' is served by process {server.pid}, which has answered nothing for "
-            f"{METRICS_SECONDS:g} seconds: somebody may have stopped it (SIGSTOP), or the machine "
-            "lacks memory. So nothing was counted. Let it go on (SIGCONT), or restart it."
-        )
-
-
 def check_disks(path: Path) -> list[Finding]:
-    """Report disks that take no writes.
+    """Report disks that take no writes, or that do not answer.
 
     Raises:
         StoreError: If one hangs: then the process that serves the store answers no statement.
     """
+    folder = spool_folder(path)
     faults = {
-        "disk": store_fault(path, write_error_in_time),
-        "spool": folder_fault(spool_folder(path), write_error_in_time),
+        "disk": store_fault(path, partial(error_in_time, read=[path])),
+        "spool": folder_fault(folder, partial(error_in_time, read=[folder])),
     }
     for problem in faults.values():
         if problem and HANGS in problem:

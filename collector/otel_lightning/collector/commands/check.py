@@ -17,17 +17,17 @@ from otel_lightning.collector.terminal.command_line import expected_errors
 def check(store: Path, *, deep: bool, sample: int | None) -> None:
     """Count the stored rows and check the store; exit code 1 if there is a fault."""
     from otel_lightning.collector.check.counts import check as find
-    from otel_lightning.collector.check.counts import check_answers, check_disks, check_unopened
+    from otel_lightning.collector.check.counts import check_disks, check_unopened
     from otel_lightning.collector.check.deep import check_deep
-    from otel_lightning.collector.store import StoreError, open_store
+    from otel_lightning.collector.store import StoreError, check_server, open_store
     from otel_lightning.collector.store.print_rows import printable
 
     with expected_errors():
         disks = []
         try:
             disks = check_disks(store)
-            check_answers(store)
             with open_store(store, read_only=True) as opened:
+                check_server(opened)
                 findings = find(opened, store)
                 if deep:
                     findings += check_deep(opened, store, sample)
@@ -52,10 +52,11 @@ def doctor(store: Path) -> None:
     Each is shown with its count, an example and the remedy.
     """
     from otel_lightning.collector.check.doctor import NO_REWARDS, diagnose, lacks_rewards
-    from otel_lightning.collector.store import open_store
+    from otel_lightning.collector.store import check_server, open_store
     from otel_lightning.collector.store.print_rows import printable
 
     with expected_errors(), open_store(store, read_only=True) as opened:
+        check_server(opened)
         found = diagnose(opened)
         unrewarded = lacks_rewards(opened)
     for one in found:

@@ -10,7 +10,7 @@ from otel_lightning.collector.store import LEAST_MEMORY_BYTES
 from otel_lightning.collector.terminal.quantities import parse_size
 
 if TYPE_CHECKING:
-    from otel_lightning.collector.ingester_client.http import Client
+    from otel_lightning.collector.store.answering import Client
 
 PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -104,7 +104,7 @@ def client_of(cert: Path | None, key: Path | None) -> "Client | None":
     Raises:
         UsageError: If one of both files is missing.
     """
-    from otel_lightning.collector.ingester_client.http import Client
+    from otel_lightning.collector.store.answering import Client
 
     if bool(cert) != bool(key):
         raise click.UsageError("A certificate needs its key: give --client-cert and --client-key.")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_lightning.collector.ingester_client.http import connected
+from otel_lightning.collector.store.answering import is_silent
 from otel_lightning.collector.store.errors import StoreError
 from otel_lightning.collector.store.files.server_file import Server, read_server
 
@@ -55,7 +56,7 @@ def sql_client(path: Path) -> SqlClient | None:
     An ingester of an older version, or one that asks for a client certificate, does not answer.
     """
     server = read_server(path)
-    if server is None:
+    if server is None or is_silent(server):
         return None
     client = SqlClient(server)
     try:

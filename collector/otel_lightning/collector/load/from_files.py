@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from google.rpc.status_pb2 import Status
 
-from otel_lightning.collector.ingester_client.http import Client, connected
+from otel_lightning.collector.ingester_client.http import connected
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.position import wait_until_derived
 from otel_lightning.collector.receive.accept import PROTOBUF
@@ -22,6 +22,7 @@ from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.spool.folder import dead_letters
 from otel_lightning.collector.store import Server, Store, StoreError
+from otel_lightning.collector.store.answering import Client
 from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 from otel_lightning.collector.store.sql_text import literal
 from otel_lightning.collector.trace_files.otlp_requests import Contents

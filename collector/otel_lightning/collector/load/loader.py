@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TypeVar
 
-from otel_lightning.collector.alarms import RETAINING, RETRYING, Alarms
+from otel_lightning.collector.alarms import RETAINING, RETRYING, STORING, Alarms
 from otel_lightning.collector.files.overwrite import overwrite
 from otel_lightning.collector.load.batches import load
 from otel_lightning.collector.load.checkpoints import Checkpoints
@@ -218,7 +218,7 @@ class Loader(threading.Thread):
     def _attempt(self, *, idle: bool) -> None:
         least = 0 if self._stopping.is_set() else ROW_GROUP_ROWS
         self._run_queued()
-        with self._watching("storing"):
+        with self._watching(STORING):
             # First store all that waits, even a single row. After that store only full row groups,
             # and derive in between.
             self._load_some(0)

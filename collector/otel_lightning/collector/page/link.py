@@ -8,8 +8,9 @@ from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from otel_lightning.collector.ingester_client.http import Client, connected, reachable
+from otel_lightning.collector.ingester_client.http import connected
 from otel_lightning.collector.store import Server, StoreError, read_server
+from otel_lightning.collector.store.answering import Client, reachable
 from otel_lightning.collector.terminal.next_command import next_command
 
 TIMEOUT_SECONDS = 10

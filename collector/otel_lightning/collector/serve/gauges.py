@@ -11,7 +11,7 @@ from otel_lightning.collector.spool.spool import Spool
 def gauges(spool: Spool, loader: Loader, supervisor: Supervisor) -> dict[str, float]:
     """Return a value for each name in `GAUGES`."""
     try:
-        oldest = spool.oldest_ns(loader.position)
+        oldest = supervisor.oldest_ns()
     except OSError:  # alarms tell it; without the others of these numbers nobody would see them
         unstored = math.nan
     else:

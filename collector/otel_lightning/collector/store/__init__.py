@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from otel_lightning.collector.store.files.replacement import ROW_GROUP_ROWS
     from otel_lightning.collector.store.opening import (
         StoreLike,
+        check_server,
         keep_files_private,
         open_file,
         open_store,
@@ -46,6 +47,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StoreLike",
+    "check_server",
     "copy_to",
     "is_select",
     "keep_files_private",
@@ -62,7 +64,9 @@ __all__ = [
 MODULES = {
     "connection": "SKIPPED_TO Store",
     "files.replacement": "ROW_GROUP_ROWS",
-    "opening": "StoreLike keep_files_private open_file open_store open_when_free opened",
+    "opening": (
+        "StoreLike check_server keep_files_private open_file open_store open_when_free opened"
+    ),
     "print_rows": "copy_to",
 }
 """Modules that load DuckDB, and the public names that each defines."""

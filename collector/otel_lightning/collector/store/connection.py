@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from otel_lightning.collector.process import machine
 from otel_lightning.collector.store import attribute_columns
+from otel_lightning.collector.store.answering import telling_silence
 from otel_lightning.collector.store.caches import Cached, Caches
 from otel_lightning.collector.store.clients import read_only
 from otel_lightning.collector.store.clients.disconnected_clients import ClientWatch
@@ -88,7 +88,7 @@ class Store:
         Raises:
             StoreError: If DuckDB refuses the statement; the message is DuckDB's.
         """
-        with as_store_error():
+        with as_store_error(), telling_silence(self.server):
             quicker = attribute_columns.rewrite(sql, self._connection)
             try:
                 return self._run(quicker).to_arrow_table()
@@ -133,7 +133,7 @@ class Store:
         Raises:
             StoreError: If DuckDB refuses one of them.
         """
-        with as_store_error():
+        with as_store_error(), telling_silence(self.server):
             self._run(sql).fetchall()
         self._close_log()
 
@@ -333,7 +333,8 @@ class Store:
             self._serves = _listen(self._connection, tokens.writer)
         if self._answers:
             self._answers.served_at(self._serves, tokens.scanner)
-        return Server(os.getpid(), self._serves, tokens.writer, tokens.reader, http)
+        schema = self.column("SELECT max(version) FROM schema_migrations")[0]
+        return Server(os.getpid(), self._serves, tokens.writer, tokens.reader, http, schema=schema)
 
     def page_reads(self) -> PageReads:
         """Return an object that runs the SELECTs of the page; the store must be served already."""
@@ -351,10 +352,9 @@ class Store:
         """Return an object that replaces the file; the store must be served already."""
         if self._guard is None:
             raise RuntimeError("serve the store first")
-        connection = self._connection.cursor()
-        own = Store(connection)
+        own = Store(self._connection.cursor())
         own.path = self.path
-        return ServedFile(own, connection, self._guard, self._serve_anew)
+        return ServedFile(own, own._connection, self._guard, self._serve_anew)
 
     def end_statements(self) -> None:
         """End the statements of clients, and let none begin: this process stops serving."""
@@ -396,12 +396,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _close_log(self) -> None:

@@ -19,6 +19,7 @@ import duckdb
 
 from otel_lightning.collector.files.links import followed
 from otel_lightning.collector.store import migrate
+from otel_lightning.collector.store.answering import check_answers
 from otel_lightning.collector.store.connection import (
     SKIPPED_TO,
     UNSIGNED,
@@ -87,11 +88,13 @@ def open_store(
 
     Raises:
         StoreError: If the file does not exist, is not a store, has a newer or an unreleased
-            schema, or is locked by a process that answers no SQL.
+            schema, or is locked by a process that answers no SQL. To write: if it is served by
+            another version.
     """
     path = followed(Path(location))
     unreached = None
     if server := read_server(path):
+        check_answers(path, server)
         # A process that is stopping may close its port first: then open the file itself.
         try:
             attached = _attach(server, server.reader if read_only else server.token)
@@ -99,7 +102,13 @@ def open_store(
             unreached = _why_unreached(path, server, error)
         else:
             attached.path = path
-            attached.spill_privately(path)
+            try:
+                if not read_only:
+                    check_server(attached)
+                attached.spill_privately(path)
+            except BaseException:
+                attached.close()
+                raise
             return attached
     if not path.exists() and (read_only or not create):
         named = shlex.quote(str(path))
@@ -129,6 +138,25 @@ def open_store(
         store.close()
         raise
     return store
+
+
+def check_server(store: Store) -> None:
+    """Refuse a store that is served by another version: it lacks tables that we need, or we do.
+
+    Raises:
+        StoreError: If the process that serves it knows another schema.
+    """
+    ours = migrate.migrations()[-1].version
+    if store.server is None or store.server.schema == ours:
+        return
+    age, remedy = "an older", "restart lightning-ingest with this version, which migrates the store"
+    if store.server.schema > ours:
+        age, remedy = "a newer", "use that version, for example: pip install -U otel-lightning"
+    raise StoreError(
+        f"'{store.path}' is served by process {store.server.pid}, which is of {age} version of "
+        f"otel-lightning than this command (schema {store.server.schema or 'of 0.1.0'} and {ours}):"
+        f" {remedy}."
+    )
 
 
 @contextmanager

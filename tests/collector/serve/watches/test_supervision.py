@@ -1,6 +1,8 @@
 """Whatever dies in the process ends it, so that it is started again, or goes on and is counted."""
 
 import json
+import math
+import os
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,7 @@ from support.running import LIMIT_S, Ingester, background, cli, eventually, fini
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.last_run import Run
 from otel_lightning.collector.load.loader import Loader
+from otel_lightning.collector.serve.gauges import gauges
 from otel_lightning.collector.serve.servers import start_grpc
 from otel_lightning.collector.serve.watches.supervision import (
     LAG_SECONDS,
@@ -181,6 +184,35 @@ def test_a_spool_that_cannot_be_read_does_not_end_the_process(tmp_path: Path) ->
         supervisor = Supervisor(loader, spool, (), Alarms(), Run(tmp_path / "t.duckdb"))
         supervisor._looked_at -= 2 * LAG_SECONDS
         supervisor.look()
+
+
+def test_a_read_that_does_not_end_holds_up_nobody_else_and_is_told(tmp_path: Path) -> None:
+    with (
+        open_store(tmp_path / "t.duckdb") as store,
+        closing(Spool(tmp_path / "t.duckdb.spool")) as spool,
+    ):
+        loader, alarms = Loader(store.cursor(), spool), Alarms()
+        spool.append("traces", trace_request("one").SerializeToString()).result(LIMIT_S)
+        segment = segment_path(spool.folder, spool.end.segment)
+        spool.begin_segment()
+        supervisor = Supervisor(loader, spool, (), alarms, Run(tmp_path / "t.duckdb"))
+        assert gauges(spool, loader, supervisor)["loader_lag_seconds"] > 0
+        segment.rename(tmp_path / "segment")
+        # To open it waits for somebody who writes, as to read from a disk that hangs does.
+        os.mkfifo(segment)
+        for _ in range(3):
+            assert math.isnan(gauges(spool, loader, supervisor)["loader_lag_seconds"])
+
+        def is_told() -> bool:
+            supervisor._looked_at -= 2 * LAG_SECONDS
+            supervisor.look()
+            return alarms.is_raised("storing")
+
+        eventually(is_told)
+        assert "has not ended a read" in alarms.raised()[0].reason
+        with segment.open("wb"):  # now it ends
+            (tmp_path / "segment").rename(segment)
+        eventually(lambda: gauges(spool, loader, supervisor)["loader_lag_seconds"] > 0)
 
 
 def test_what_happens_again_and_again_is_told_until_it_stops() -> None:

@@ -32,3 +32,27 @@ def test_a_server_file_that_lacks_something_is_told_as_of_another_version(
     change(ingester.store, pid=2**22 + 1)  # no process has that id: the file was left
     told = cli("sql", "SELECT 1", "--store", str(ingester.store))
     assert "held by another process that answers no SQL" in told.stderr
+
+
+def test_a_process_of_an_older_version_is_told_as_that_before_tables_are_missed(
+    ingester: Ingester, tmp_path: Path
+) -> None:
+    change(ingester.store, schema=None)  # release 0.1.0 wrote none
+    commands = (
+        ("check",),
+        ("doctor",),
+        ("backup", str(tmp_path / "copy.duckdb")),
+        ("forget", "--trace", "00"),
+    )
+    for command in commands:
+        told = cli(*command, "--store", str(ingester.store))
+        assert told.returncode == 1, command
+        said = told.stdout + told.stderr
+        assert f"process {ingester.process.pid}, which is of an older version" in said, command
+        assert "restart lightning-ingest with this version" in said, command
+    told = cli("sql", "SELECT 1 AS one", "--store", str(ingester.store))
+    assert told.returncode == 0, told.stderr  # what it can answer, it answers
+    change(ingester.store, schema=2**31)
+    told = cli("check", "--store", str(ingester.store))
+    assert told.returncode == 1
+    assert "which is of a newer version" in told.stdout

@@ -37,7 +37,7 @@ PUBLIC = re.compile(
         (
             *(re.escape(os.strerror(code)) for code in errno.errorcode),
             rf"\b(?:{ERRORS}) Error\b",
-            r"\bhas not ended a write for more than \d+ seconds\b",
+            r"\bhas not ended a (?:read|write) for more than \d+ seconds\b",
             r"\bwas deleted or replaced\b",
             r"\bwas mounted again\b",
             r"\bhas to be (?:re)?started(?: again)?\b",

@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from otel_lightning.collector.alarms import RECEIVING, RESTARTING, Alarms
+from otel_lightning.collector.alarms import RECEIVING, RESTARTING, STORING, Alarms
 from otel_lightning.collector.last_run import Run
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.process.background import BackgroundThread
 from otel_lightning.collector.spool.disk_time import HANGS
+from otel_lightning.collector.spool.oldest_request import READ_HANGS, OldestRequest
 from otel_lightning.collector.spool.spool import Spool
 
 LOOK_SECONDS = 0.5
@@ -73,11 +74,12 @@ class Supervisor(BackgroundThread):
             loader: The loader, which owns the worker processes.
             spool: The spool.
             background: The other threads, some of which may not be started yet.
-            alarms: Gets the alarms `lagging`, `receiving` and `restarting`.
+            alarms: Gets the alarms `lagging`, `receiving`, `storing` and `restarting`.
             run: Tells how former processes ended.
         """
         super().__init__("supervisor", LOOK_SECONDS)
         self._loader, self._spool, self._alarms, self._last = loader, spool, alarms, run
+        self._oldest = OldestRequest(spool)
         self._background = [loader.worker_watch, *background, self]
         self._servers: list[threading.Thread] = []
         self._looked_at = time.monotonic()
@@ -93,6 +95,14 @@ class Supervisor(BackgroundThread):
         """When the process before ended, if nobody had asked it to, in Unix seconds; else 0."""
         return self._last.former.at if self._last.former else 0.0
 
+    def oldest_ns(self) -> int | None:
+        """Return when the oldest request that is not stored was received, in Unix nanoseconds.
+
+        Raises:
+            OSError: If the spool cannot be read, or its disk does not answer in time.
+        """
+        return self._oldest.received_ns(self._loader.position)
+
     def watch(self, threads: Iterable[threading.Thread]) -> None:
         """Watch the threads of a server, which end only with the process."""
         self._servers += threads
@@ -107,13 +117,17 @@ class Supervisor(BackgroundThread):
         """Raise or clear the alarms that no other thread would."""
         self._look_for_failures()
         if self._spool.disk_time.is_stalled:
-            told = f"{HANGS}, in '{self._spool.folder}'. The system's log (dmesg) may say why"
-            self._alarms.raise_alarm(RECEIVING, told)
+            self._alarms.raise_alarm(RECEIVING, self._told(HANGS))
+        if self._oldest.is_stalled:  # the loader waits, too, and clears the alarm when it goes on
+            self._alarms.raise_alarm(STORING, self._told(READ_HANGS))
         if time.monotonic() - self._looked_at > LAG_SECONDS:
             # The loader looks after each batch. It does not while it waits for something.
             self._looked_at = time.monotonic()
             with suppress(OSError):  # the loader cannot read the spool either: alarm `storing`
-                self._loader.lag.watch(self._spool.oldest_ns(self._loader.position))
+                self._loader.lag.watch(self.oldest_ns())
+
+    def _told(self, fault: str) -> str:
+        return f"{fault}, in '{self._spool.folder}'. The system's log (dmesg) may say why"
 
     def _look_for_failures(self) -> None:
         frequent = [

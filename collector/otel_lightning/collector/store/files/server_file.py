@@ -22,6 +22,8 @@ class Server:
     """Path of the TLS certificate for HTTPS; None for plain HTTP."""
     grpc: str | None = None
     """Address for OTLP over gRPC; None if it takes none."""
+    schema: int = 0
+    """Schema of the store; 0 if the process is of release 0.1.0, which did not tell it."""
 
 
 def server_file(path: Path) -> Path:

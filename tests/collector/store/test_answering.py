@@ -1,0 +1,76 @@
+"""A process that serves a store and answers nothing: no command waits for it without a word."""
+
+import logging
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.running import Ingester, cli, eventually
+
+from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store.answering import ASK_SECONDS
+
+
+@contextmanager
+def stopped(ingester: Ingester) -> Iterator[None]:
+    ingester.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        ingester.process.send_signal(signal.SIGCONT)
+
+
+def test_each_command_says_which_process_does_not_answer_and_how_to_go_on(
+    ingester: Ingester, tmp_path: Path
+) -> None:
+    prices = tmp_path / "prices.csv"
+    prices.write_text("model,input,output\nm,1,2\n")
+    commands = (
+        ("sql", "SELECT 1"),
+        ("doctor",),
+        ("show",),
+        ("backup", str(tmp_path / "copy.duckdb")),
+        ("forget", "--trace", "00"),
+        ("prices", str(prices)),
+        ("serve", "--http", "127.0.0.1:0", "--grpc", "none"),
+    )
+    pid = ingester.process.pid
+
+    def ask(command: tuple[str, ...]) -> str:
+        done = cli(*command, "--store", str(ingester.store))
+        assert done.returncode == 1, command
+        return done.stderr
+
+    with stopped(ingester), ThreadPoolExecutor(len(commands)) as threads:
+        told = dict(zip(commands, threads.map(ask, commands), strict=True))
+    for command, words in told.items():
+        assert f"process {pid}, which has answered nothing for" in words, command
+        assert f"kill -CONT {pid}" in words, command
+
+
+def test_a_process_that_stops_during_a_statement_is_told_and_waited_for(
+    ingester: Ingester, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        open_store(ingester.store, read_only=True) as opened,
+        ThreadPoolExecutor(1) as threads,
+        caplog.at_level(logging.WARNING),
+    ):
+        with stopped(ingester):
+            asked = threads.submit(opened.column, "SELECT 42")
+            eventually(lambda: "waits for process" in caplog.text)
+            assert f"kill -CONT {ingester.process.pid}" in caplog.text
+            assert not asked.done()
+        assert asked.result(60) == [42]
+
+
+def test_a_statement_that_takes_long_is_waited_for_in_silence(
+    ingester: Ingester, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_store(ingester.store) as opened, caplog.at_level(logging.WARNING):
+        # It sleeps in the ingester until the process was asked whether it lives.
+        opened.query(f"SELECT sleep_ms({1000 * (ASK_SECONDS + 2):.0f})")
+    assert caplog.text == ""
