@@ -93,6 +93,16 @@ def unknown_context(rng: Rng) -> World:
     return with_log(taken, told, rewards, np.arange(900) // 3, level, TWO, (0.0, 1.0))
 
 
+def told_in_part(rng: Rng) -> World:
+    """The logging policy saw a feature, which its propensities say, and how easy a task is."""
+    told, easy = 0.3 + 0.4 * rng.random(900), (rng.random(300) < 0.5)[np.arange(900) // 3]
+    taken = (rng.random(900) < told + np.where(easy, 0.25, -0.25)).astype(int)
+    level = LEVEL[:2]
+    high = level[taken] + np.where(easy, 0.35, -0.35)
+    rewards, mu = (rng.random(900) < high).astype(float), np.where(taken == 1, told, 1 - told)
+    return with_log(taken, mu, rewards, np.arange(900) // 3, level, TWO, (0.0, 1.0))
+
+
 def untold_hours(rng: Rng) -> World:
     """Arms have other shares by day and by night, and the mean share is told as propensity."""
     by_day = (np.arange(1200) % 240 < 120)[:, None]
@@ -186,6 +196,7 @@ EXAMINED: dict[str, Callable[[Rng], World]] = {
     "60 rollouts": lambda rng: small(rng, 60),
     "300 arms with three rollouts each": many_arms,
     "an arm for easy tasks, propensities do not say": unknown_context,
+    "an arm for easy tasks, propensities vary": told_in_part,
     "arms that follow the hour, propensities do not": untold_hours,
     "propensities of .85 of the right ones": lambda rng: told(
         rng, THREE, [0.425, 0.255, 0.17], 1200
