@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 from support.examples import first_quick
-from support.running import background
+from support.running import background, start
 
 CALL = """
 import openai
@@ -75,6 +75,32 @@ def test_a_server_that_answers_with_an_error_is_reported_and_not_missed(
         )
         server.stop(None).wait(60)
     (line,) = done.stderr.splitlines()
+    assert told in line
+    assert "Does a collector listen" not in line
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"path": "/v1/traces"}, "leave it out there"),
+        ({"headers": "authorization=Bearer%20wrong"}, "OTEL_EXPORTER_OTLP_HEADERS"),
+    ],
+)
+def test_a_refusal_over_http_is_told_with_its_remedy(
+    agent: Any, tmp_path: Path, settings: dict[str, str], told: str
+) -> None:
+    ingester = start(tmp_path / "t.duckdb", "--token", "right")
+    try:
+        done = agent.finish(
+            BUSY,
+            OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{ingester.http}{settings.get('path', '')}",
+            OTEL_EXPORTER_OTLP_HEADERS=settings.get("headers", "authorization=Bearer%20right"),
+            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+        )
+    finally:
+        ingester.stop()
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Lost 1 span")
     assert told in line
     assert "Does a collector listen" not in line
 

@@ -38,6 +38,15 @@ _ANSWERED: Final = re.compile(
     r"BadStatusLine|StatusCode\.(?!UNAVAILABLE|DEADLINE_EXCEEDED)|\bcode: \d"
 )
 """Reasons of a failed export that came from a server, so that one listens there."""
+_REMEDIES: Final = {
+    "code: 401": "Set OTEL_EXPORTER_OTLP_HEADERS to authorization=Bearer%20TOKEN, with the token "
+    "of the collector.",
+    "code: 403": "The collector does not allow the host name of the endpoint: start "
+    "lightning-ingest with --allowed-host NAME.",
+    "code: 404": "The path is wrong: the exporter adds /v1/traces to OTEL_EXPORTER_OTLP_ENDPOINT, "
+    "so leave it out there.",
+}
+"""What to do after an answer over HTTP, of which OpenTelemetry's exporter logs only the status."""
 _SAID_BY_US: Final = (
     "Transient error",
     "Failed to export",
@@ -272,14 +281,16 @@ def _say_what_was_lost() -> None:
 
 
 def _why() -> str:
-    """Return the last reason of a failed export as a sentence; a port for gRPC has its remedy."""
+    """Return the last reason of a failed export as a sentence, with its remedy if it is known."""
     if "BadStatusLine" in _state.reason:
         return (
             "That port speaks gRPC: set OTEL_EXPORTER_OTLP_PROTOCOL=grpc, or send to the port for "
             "HTTP, which is 4318 by default."
         )
     reason = _state.reason.strip()
-    return f"{reason}." if reason and not reason.endswith(".") else reason
+    sentence = f"{reason}." if reason and not reason.endswith(".") else reason
+    remedies = (remedy for status, remedy in _REMEDIES.items() if status in reason)
+    return " ".join([sentence, *remedies])
 
 
 def _finish_on_sigterm(undo: ExitStack) -> None:
