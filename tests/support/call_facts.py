@@ -242,6 +242,7 @@ def stated(wire: list[tuple[str, Any]], name: str, given: Any) -> bool:
 
 SERVERS_ERRORS = {
     400: {"BadRequestError", "invalid_request_error", "400"},
+    408: {"APITimeoutError", "timeout"},  # the client waited no longer
     429: {"RateLimitError", "rate_limit_error", "429"},
     500: {"InternalServerError", "server_error", "500"},
 }

@@ -41,6 +41,7 @@ ANYTHING = Framework("", "", "")
         "openinference_langchain/client_too",
         "openinference_litellm/tasks",
         "ms_agent_framework/handoff",
+        "langchain_azure_ai/tasks",
     ],
 )
 def test_calls_tools_and_rollouts_equal_those_of_the_recorded_tasks(recording: str) -> None:

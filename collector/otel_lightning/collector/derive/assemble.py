@@ -19,6 +19,7 @@ from otel_lightning.collector.derive.passes import (
     conversations,
     duplicates,
     earlier_turns,
+    failed_inputs,
     finish_reasons,
     incremental_inputs,
     outermost,
@@ -140,7 +141,11 @@ def _merged_calls(
         ordered = sorted(merged.calls, key=rollouts.order)
     # This may set a previous response, whose turns the next line adds.
     earlier_turns.infer_previous(ordered)
-    completed = [*earlier_turns.add(ordered), *incremental_inputs.join(ordered)]
+    completed = [
+        *earlier_turns.add(ordered),
+        *incremental_inputs.join(ordered),
+        *failed_inputs.fill(ordered, parsed.agents, parsed.nodes),
+    ]
     # The messages of these calls changed, so their hashes are computed again.
     for call in (*completed, *(c for c in ordered if c.merged_span_ids)):
         call.history = history(call, parsed.memory)

@@ -1,5 +1,7 @@
 """LangSmith's dialect."""
 
+from typing import Any
+
 import pytest
 from support.spans import read_call, said, span
 
@@ -73,3 +75,18 @@ def test_a_run_that_failed_under_langsmith_is_no_empty_answer(outputs: str | Non
     (call,) = derive([span(given, status="OK", events=(raised,))], []).llm_calls
     assert (call.error_type, call.error_message) == ("Exception", "429")
     assert (call.finish_reason, call.output_messages) == ("error", None)
+
+
+@pytest.mark.parametrize("result", [None, {}, {"generations": [[]], "type": "LLMResult"}])
+def test_a_run_of_langsmith_without_a_result_failed(result: dict[str, Any] | None) -> None:
+    """Its status is OK; LangChain's models of other providers write an empty result."""
+    keys = {
+        "langsmith.span.kind": "llm",
+        "gen_ai.request.model": "m",
+        "gen_ai.prompt": {"messages": [{"role": "user", "content": "Hi"}]},
+        "gen_ai.completion": result,
+    }
+    refused = Event("exception", 1, {"exception.type": "Refused", "exception.message": "no"})
+    given = span(keys, status="OK", events=(refused,))
+    (call,) = derive([given], []).llm_calls
+    assert (call.error_type, call.finish_reason) == ("Refused", "error")

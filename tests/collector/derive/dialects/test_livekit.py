@@ -1,10 +1,13 @@
-"""LiveKit's attempts of one call."""
+"""LiveKit's attempts of one call, and what its package for Python writes."""
+
+import json
+from typing import Any
 
 import pytest
 from support.spans import said, span
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.derive.rows import Event, LlmCall
 
 QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 BARE = {"gen_ai.operation.name": "chat"}
@@ -61,3 +64,41 @@ def test_failed_attempts_are_calls_beside_the_one_that_was_answered(failures: in
 def test_an_attempt_of_a_speech_model_is_no_call() -> None:
     tried = span({"lk.retry_count": 0}, name="tts_request_run", status="ERROR")
     assert derive([tried], []).llm_calls == []
+
+
+def test_livekits_events_in_python_hold_each_tool_call_as_a_text() -> None:
+    """Python's packages before 1.6 write messages as events, and its metrics have the id."""
+    called = {"name": "sun", "arguments": '{"city": "Rome"}'}
+    asked = {"tool_calls": json.dumps([json.dumps({"id": "c1", "function": called})])}
+    one, other = ({"lk.llm_metrics": json.dumps({"request_id": each})} for each in ("r1", "r2"))
+    first = span({**BARE, **one}, events=(Event("gen_ai.choice", 1, asked),), id="a")
+    history = (
+        Event("gen_ai.user.message", 0, {"content": "Hi"}),
+        Event("gen_ai.assistant.message", 1, asked),
+        Event("gen_ai.tool.message", 2, {"content": "It shines.", "name": "sun", "id": "c1"}),
+        Event("gen_ai.choice", 3, {"content": "Hello"}),
+    )
+    second = span({**BARE, **other}, events=history, id="b", at=4)
+    asks, answers = derive([first, second], []).llm_calls
+    assert asks.response_id == "r1"
+    assert [part["arguments"] for part in asked_for(asks.output_messages)] == [{"city": "Rome"}]
+    assert [part["id"] for part in asked_for(answers.input_messages)] == ["c1"]
+
+
+def asked_for(messages: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    parts = [part for message in messages or () for part in message["parts"]]
+    return [part for part in parts if part["type"] == "tool_call"]
+
+
+@pytest.mark.parametrize("prefix", ["lk.function_tool.", "lk.pii.function_tool."])
+def test_livekits_own_keys_of_an_execution_are_read(prefix: str) -> None:
+    keys = {
+        "lk.function_tool.name": "sun",
+        "lk.function_tool.id": "c1",
+        f"{prefix}arguments": {"city": "Rome"},
+        f"{prefix}output": "An error occurred",
+        "lk.function_tool.is_error": True,
+    }
+    (tool,) = derive([span(keys, name="function_tool")], []).tool_calls
+    assert (tool.name, tool.tool_call_id, tool.arguments) == ("sun", "c1", {"city": "Rome"})
+    assert (tool.result, tool.error_type) == ("An error occurred", "tool_error")

@@ -63,9 +63,9 @@ def _has_failed(span: Span) -> bool:
 
 
 def _says_anything(value: Any) -> bool:
-    """Tell whether a value holds text or a number, not only empty lists and objects."""
+    """Tell whether a value holds text or a number, not only types, empty lists and objects."""
     if isinstance(value, dict):
-        return any(map(_says_anything, value.values()))
+        return any(_says_anything(inner) for key, inner in value.items() if key != "type")
     return any(map(_says_anything, value)) if isinstance(value, list) else bool(value)
 
 

@@ -18,6 +18,7 @@ from otel_lightning.collector.derive.dialects import (
     failed_early,
     semconv_counts,
     semconv_messages,
+    semconv_retrievals,
     semconv_tools,
 )
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
@@ -39,7 +40,6 @@ from otel_lightning.collector.derive.rows import (
     Attributes,
     LlmCall,
     Reader,
-    Retrieval,
     Row,
     Span,
 )
@@ -74,6 +74,7 @@ OPERATIONS = {
     **dict.fromkeys(("chat", "completion", "acompletion", "responses", "aresponses"), "chat"),
     "llm": "chat",
     **dict.fromkeys(("text_completion", "atext_completion", "textcompletion"), "text_completion"),
+    "text_completions": "text_completion",  # Semantic Kernel's
     **dict.fromkeys(("embeddings", "embedding", "aembedding"), "embeddings"),
     **dict.fromkeys(("generate_content", "generatecontent"), "generate_content"),
     # Rig's.
@@ -92,8 +93,6 @@ INVOKED_MODELS = {"InvokeModel", "InvokeModelWithResponseStream"}
 ASKING = {INPUT, PROMPT_JSON}
 ANSWERED = {"gen_ai.response.id", OUTPUT, COMPLETION_JSON}
 """Keys of a call's input, and of its answer."""
-RETRIEVALS = {"retrieval": "retriever", "rerank": "reranker", "reranking": "reranker"}
-QUERY, DOCUMENTS = "gen_ai.retrieval.query.text", "gen_ai.retrieval.documents"
 NAMED = "spring.ai.model.request.tool.names"
 TOOLS = ("gen_ai.tool.definitions", OFFERED, "model_request_parameters", "tools", NAMED)
 ASKED_FOR = ("model", "openai.request.model", "param.model")
@@ -171,13 +170,13 @@ def read(span: Span) -> Row | None:
 def reader(span: Span) -> Reader:
     """Return the function that reads the spans of this operation."""
     operation = _operation(span) or ""
+    if retrieval := semconv_retrievals.kind(span, operation):
+        return partial(semconv_retrievals.read, kind=retrieval)
     if _is_tool(span, operation):
         return semconv_tools.read
     answers = operation == INVOKED and "gen_ai.response.id" in span.attributes
     if operation in AGENT_KINDS and not answers:
         return partial(_read_agent, kind=AGENT_KINDS[operation])
-    if operation in RETRIEVALS:
-        return partial(_read_retrieval, kind=RETRIEVALS[operation])
     if operation in OPERATIONS or (operation not in NOT_CALLS and _has_call_evidence(span)):
         name = OPERATIONS.get(operation, operation) or unnamed_operation(span)
         return partial(read_call, dialect=NAME, operation=name)
@@ -195,12 +194,9 @@ def _read_agent(span: Span, kind: str) -> AgentRun:
     to_agent = reading.text(span.attributes, "gen_ai.handoff.to_agent")
     run = span_rows.agent_run(span, kind, to_agent or _agent_name(span))
     run.tool_definitions = _tool_definitions(_all_attributes(span))
+    if run.error[0]:
+        run.asked = semconv_messages.of_run(span)
     return run
-
-
-def _read_retrieval(span: Span, kind: str) -> Retrieval:
-    found = reading.array(span.attributes, DOCUMENTS)
-    return span_rows.retrieval(span, kind, span.attributes.get(QUERY), found)
 
 
 def _is_tool(span: Span, operation: str) -> bool:

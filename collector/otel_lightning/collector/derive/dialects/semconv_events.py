@@ -153,7 +153,11 @@ def _event_message(name: str, attributes: Attributes) -> dict[str, Any]:
     blocks = json_text.parse(text)
     content = blocks if isinstance(blocks, list) else text
     given = {key: attributes[key] for key in ("id", "finish_reason") if key in attributes}
-    return {"role": MESSAGE_EVENTS[name], "content": content, **given}
+    # LiveKit for Python writes each tool call as a text of its own.
+    calls = reading.array(attributes, "tool_calls") or ()
+    asked = [json_text.parse(one) if isinstance(one, str) else one for one in calls]
+    known = {"tool_calls": asked} if asked else {}
+    return {"role": MESSAGE_EVENTS[name], "content": content, **given, **known}
 
 
 def _log_message(name: str, log: Log) -> dict[str, Any]:

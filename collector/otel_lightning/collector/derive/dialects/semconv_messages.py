@@ -25,6 +25,8 @@ OTHER_OUTPUTS = ("output", "output.value", "gen_ai.completion", COMPLETION_JSON)
 Spring AI and LangChain4j in Quarkus, and those of Cloudflare's AI Gateway."""
 STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
 OLD_ROLE = "gen_ai.prompt.0.role"
+OF_RUN = "pydantic_ai.all_messages"
+"""Pydantic AI's key of the messages of an agent's run."""
 REASONED = "gen_ai.content.reasoning"
 """OpenLIT's key of an answer's reasoning, which its messages lack."""
 BESIDE = (SYSTEM, EVENTS, OLD_ROLE, REASONED, *STREAMED)
@@ -125,6 +127,13 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     lacks = _settle_response(call, span.scope_name)
     cut = lacks or cut_input or cut_output or json_text.is_cut(system)
     return cut or (plan.is_streamed and _is_abandoned(attributes, outputs or []))
+
+
+def of_run(span: Span) -> list[Message] | None:
+    """Return the messages that an agent's run sent, if its span states them (`OF_RUN`)."""
+    turns = messages.conversation(listed(span.attributes.get(OF_RUN)) or [], span.memory)
+    parts = messages.system_parts(span.attributes.get(SYSTEM))
+    return messages.with_system(parts, turns, span.memory) if turns else None
 
 
 def _fill_texts(call: LlmCall, attributes: Attributes) -> bool:

@@ -1,0 +1,39 @@
+"""Inputs of failed calls, which only the span of the agent's run states.
+
+Pydantic AI writes the messages of a call once it is answered, and those of a run also if it failed.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.messages.packing import unpack
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall
+from otel_lightning.collector.derive.span_tree import Nodes, inherited
+
+
+def fill(calls: Sequence[LlmCall], runs: Iterable[AgentRun], nodes: Nodes) -> Iterator[LlmCall]:
+    """Give the only call of a run that failed the messages of the run, if it has none itself.
+
+    The messages of a run may lack its last turns, so a call after others gets none.
+
+    Args:
+        calls: Model calls; changed in place.
+        runs: The runs of agents.
+        nodes: All spans.
+
+    Yields:
+        The calls that were changed.
+    """
+    asked = {(run.trace_id, run.span_id): run.asked for run in runs if run.asked}
+    if not asked:
+        return
+    above = [(call.trace_id, call.parent_span_id or "") for call in calls]
+    around = inherited(nodes, {place: place for place in asked}, above)
+    below = [around.get(place) for place in above]
+    for place, call in zip(below, calls, strict=True):
+        if place is not None and call.error_type and below.count(place) == 1:
+            if unpack(call).input_messages:
+                continue
+            call.input_messages = asked[place]
+            call.content = span_rows.content_state(call, cut=False)
+            yield call
