@@ -114,7 +114,7 @@ def read(
         except Exception as error:  # noqa: BLE001 - one odd log record must not cost the others
             parsed.unread[log.trace_id or "", log.span_id or ""] = described(error)
     stated = _StatedIds(parsed)
-    requests = request_bodies.by_request(bodies)
+    requests = request_bodies.grouped(bodies)
     # Each step is done for several spans before the next one: by turns the steps take a tenth to a
     # fifth more CPU time.
     for some in _several(spans):
@@ -226,18 +226,14 @@ class _LogsOf:
     def __init__(
         self,
         by_span: Mapping[Place, list[Log]],
-        by_request: Mapping[tuple[str, str], list[Log]],
+        bodies: request_bodies.Bodies,
     ) -> None:
         self.are_any = bool(by_span)
-        self._by_span, self._by_request = by_span, by_request
+        self._by_span, self._bodies = by_span, bodies
 
     def of(self, span: Span, place: Place) -> tuple[Log, ...]:
         """Return the log records that name a span, and the bodies of the request that it is of."""
-        own = self._by_span.get(place, ())
-        request_id = span.attributes.get(request_bodies.REQUEST) if self._by_request else None
-        if not request_id:
-            return tuple(own)
-        return (*own, *self._by_request.get((span.trace_id, request_id), ()))
+        return (*self._by_span.get(place, ()), *self._bodies.of(span))
 
 
 class _Plan:

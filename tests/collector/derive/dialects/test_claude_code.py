@@ -192,3 +192,41 @@ def test_of_several_bodies_without_ids_at_once_none_is_known_to_be_of_a_request(
     sent = [unnamed(number, 0)[0] for number in (1, 2)]
     answered = [unnamed(number, 1)[1] for number in (1, 2)]
     assert inputs(*sent, *answered) == [None, None]
+
+
+def through_a_gateway(number: int, ends: float, late: float = 0.001) -> tuple[Span, list[Log]]:
+    """Return a request whose provider gave it no id, with the records of its bodies."""
+    place: dict[str, Any] = {"trace": "t1", "span_id": "turn"}
+    body = {"request_body_id": f"body-{number}"}
+    sent = {**SENT, "messages": [{"role": "user", "content": f"question {number}"}]}
+    answer = {**ANSWER, "id": f"msg_{number}"}
+    records = [
+        log("api_request_body", {**body, "body": sent}, at=ends - 2, **place),
+        log("api_response_body", {**body, "body": answer}, at=ends + late, **place),
+    ]
+    request = span(
+        REQUEST,
+        id=f"s{number}",
+        parent="turn",
+        name="claude_code.llm_request",
+        at=ends - 3,
+        ends=ends,
+    )
+    return request, records
+
+
+def test_bodies_of_requests_without_ids_are_those_that_end_with_their_spans() -> None:
+    turn = span({"span.type": "interaction"}, id="turn", name="claude_code.interaction", ends=99)
+    requests, records = zip(*map(through_a_gateway, (1, 2, 3), (10, 20, 10.5)), strict=True)
+    calls = derive([turn, *requests], [one for both in records for one in both]).llm_calls
+    found = {call.span_id: (call.response_id, call.input_messages) for call in calls}
+    for number in (1, 2, 3):
+        response_id, messages = found[f"s{number}"]
+        assert response_id == f"msg_{number}"
+        assert [said["parts"][0]["content"] for said in messages or []] == [f"question {number}"]
+
+
+def test_a_response_without_an_id_that_ends_at_another_time_is_not_of_a_request() -> None:
+    request, records = through_a_gateway(1, 10, late=5)
+    (call,) = derive([request], records).llm_calls
+    assert (call.response_id, call.content) == (None, "absent")

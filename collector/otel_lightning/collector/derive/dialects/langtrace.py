@@ -5,6 +5,7 @@ from typing import Any
 
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.messages import messages, tool_values
+from otel_lightning.collector.derive.messages.written_blocks import written_out
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
 
@@ -32,6 +33,11 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
         call.request_params.pop(key.removeprefix(semconv.REQUEST), None)
     call.response_id = call.response_id or span.attributes.get("gen_ai.response_id")
     call.tool_definitions = tool_values.flat_tools(_unwrapped(span.attributes.get(OFFERED)))
+    # For JavaScript, tool calls of Chat Completions are a text.
+    call.output_messages = [
+        {**said, "parts": [known for part in said["parts"] for known in written_out(part)]}
+        for said in call.output_messages or ()
+    ] or None
     # Anthropic's answer that asks for a tool is here, and in no event.
     asked = [] if call.output_messages else list(_unwrapped(span.attributes.get(REQUESTED)))
     if asked:

@@ -387,7 +387,8 @@ def _settle_models(call: LlmCall, span: Span, plan: Plan) -> None:
         # Haystack's replies name the responding model; they are written as `repr()` texts.
         answered = name if f"'{name}'" in attributes.get(OUTPUT, "") else None
     elif answered is None:
-        echoed = name == call.request_model and call.operation == "chat"
+        # For Bedrock, JavaScript's package writes `claude-1` for `anthropic.claude-1-v1:0`.
+        echoed = (name or "") in (call.request_model or "") and call.operation == "chat"
         answered = None if echoed else name
     call.response_model = answered
     call.request_model = call.request_model or (None if name == answered else name)

@@ -133,6 +133,8 @@ def _fill_from_provider(call: LlmCall, text: str | None) -> None:
             beside = {"input_tokens": call.input_tokens, **own}
             counts = payloads.usage(own.get("usage", own.get("usageMetadata", beside)))
             call.input_tokens = counts.input_tokens or call.input_tokens
+            if "usageMetadata" in own:  # version 5 leaves Gemini's thoughts out of the output
+                call.output_tokens = counts.output_tokens or call.output_tokens
             payloads.fill_usage(call, counts)
 
 

@@ -59,6 +59,8 @@ ANSWERED_BY = ("model", "model_version", "modelVersion")
 """The keys of a response that name the model."""
 IDS = ("id", "response_id", "responseId")
 """The keys of a response's id."""
+ON_BEDROCK = "anthropic_version"
+"""The key that only requests to Anthropic's models on Bedrock and Vertex AI have."""
 CALLED_TOOLS = "automatic_function_calling_history"
 """The key of the history in which Google's client called tools by itself."""
 FEEDBACKS = ("prompt_feedback", "promptFeedback")
@@ -114,16 +116,18 @@ def fill_from_request(call: LlmCall, request: Any, memory: MessageMemory | None 
 
     Returns:
         False, and the call is unchanged, if `request` is not a request with model and messages.
+        The model of a request to Anthropic's models on Bedrock is in its address.
     """
     if not isinstance(request, dict):
         return False
     plan = _REQUESTS[tuple(request)]
     model = _first_text(request, plan.models)
-    history = request_messages(request, memory) if model else None
+    is_request = model or ON_BEDROCK in request
+    history = request_messages(request, memory) if is_request else None
     if history is None:
         return False
     call.input_messages = history
-    call.request_model = model_name(model)
+    call.request_model = model_name(model) if model else call.request_model
     # The request is complete, so a request without tools offers none: [] and not None (unknown).
     call.tool_definitions = request_tools(request) or []
     given = {key: value for key in plan.parameters if _is_given(value := request[key])}

@@ -7,8 +7,9 @@ from otel_lightning.collector.derive.text.json_text import parse, parse_literal
 
 CALLED = "function_call"
 """The type of an item of the Responses API that calls a tool."""
-REASONED = '"id": "rs_'
-"""How the id of an item of the Responses API that holds reasoning begins, in JSON."""
+TYPES = (CALLED, '"id": "rs_', '"type":"function"')
+"""What the items of the Responses API have that call a tool, and that hold reasoning; and the tool
+calls of Chat Completions, as Langtrace writes them for JavaScript."""
 SPELLED = ("ThinkingBlock(", "TextBlock(", "ToolUseBlock(")
 """How the `repr()` of a block begins; see `written_out`."""
 _BLOCK_KEYS = {"thinking": "thinking", "text": "text", "tool_use": "input"}
@@ -24,7 +25,7 @@ def written_out(part: Part) -> list[Part]:
     text = part.get("content")
     if part["type"] != "text" or not isinstance(text, str):
         return [part]
-    if text[:1] in "[{" and (CALLED in text or REASONED in text):
+    if text[:1] in "[{" and any(type_ in text for type_ in TYPES):
         items = parse_literal(text)
         listed = items if isinstance(items, list) else [items]
         if all(isinstance(item, dict) and item.get("type") for item in listed):

@@ -2,13 +2,15 @@
 
 Claude Code writes both while the span around its requests is current, so they name that span. The
 response also names its request, as the request's own span does, and the body of the request.
-Version 2.1.197 names no bodies: there it is the only one that waits for a response.
+Version 2.1.197 names no bodies: there it is the only one that waits for a response. Gateways and
+other clouds than Anthropic's give requests no id: there the response ends when its span does.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from otel_lightning.collector.derive.rows import Log
+from otel_lightning.collector.derive.rows import Log, Span
 
 REQUEST = "request_id"
 """The provider's id of a request: an attribute of the request's span and of its response."""
@@ -20,8 +22,36 @@ NAMES = {SENT, ANSWERED}
 SOURCES = ("session.id", "query_source")
 """The attributes that tell the requests of one source apart from all others."""
 
+KIND, REQUESTED = "span.type", "llm_request"
+"""The attribute of a span that tells a request, and its value."""
+LATEST_NS = 1_000_000_000
+"""A response's record is written at the end of its span, before or after it by less than this."""
 MOST_DIGITS = 19
 """Digits of the largest number that an attribute can be."""
+
+
+class Bodies(NamedTuple):
+    """The log records of each request."""
+
+    by_request: Mapping[tuple[str, str], Sequence[Log]]
+    """Those of requests with an id, by trace and request id."""
+    by_parent: Mapping[tuple[str, str], Sequence[Sequence[Log]]]
+    """Those of each other request, by trace and the span around the request."""
+
+    def of(self, span: Span) -> Sequence[Log]:
+        """Return the log records of a span's request."""
+        if request_id := span.attributes.get(REQUEST):
+            return self.by_request.get((span.trace_id, request_id), ())
+        if not self.by_parent or span.attributes.get(KIND) != REQUESTED:
+            return ()
+        ended = span.end_ns or 0
+        near = self.by_parent.get((span.trace_id, span.parent_span_id or ""), ())
+        nearest = min(near, key=lambda logs: _distance(logs, ended), default=())
+        return nearest if nearest and _distance(nearest, ended) < LATEST_NS else ()
+
+
+def _distance(logs: Sequence[Log], ended: int) -> int:
+    return abs((logs[-1].time_ns or 0) - ended)
 
 
 def is_body(log: Log) -> bool:
@@ -32,8 +62,8 @@ def is_body(log: Log) -> bool:
     return log.event_name in NAMES
 
 
-def by_request(bodies: Iterable[Log]) -> Mapping[tuple[str, str], list[Log]]:
-    """Return the log records of each request, by trace and request id.
+def grouped(bodies: Iterable[Log]) -> Bodies:
+    """Return the log records of each request.
 
     Args:
         bodies: Log records with bodies: see `is_body`.
@@ -46,7 +76,9 @@ def by_request(bodies: Iterable[Log]) -> Mapping[tuple[str, str], list[Log]]:
         trace_id, attributes = log.trace_id or "", log.attributes
         source = trace_id, *map(attributes.get, SOURCES)
         if not attributes.get(REQUEST):
-            if BODY in attributes:
+            if BODY in attributes and log.event_name == ANSWERED:
+                answered.append(log)
+            elif BODY in attributes:
                 sent[trace_id, attributes[BODY]] = log
             else:
                 waiting[source].append(log)
@@ -58,11 +90,16 @@ def by_request(bodies: Iterable[Log]) -> Mapping[tuple[str, str], list[Log]]:
             records[trace_id, attributes[REQUEST]] += (
                 [*waiting_bodies, log] if len(waiting_bodies) == 1 else [log]
             )
+    by_parent: dict[tuple[str, str], list[list[Log]]] = defaultdict(list)
     for log in answered:
         trace_id = log.trace_id or ""
         own = sent.get((trace_id, log.attributes[BODY]))
-        records[trace_id, log.attributes[REQUEST]] += [log] if own is None else [own, log]
-    return records
+        both = [log] if own is None else [own, log]
+        if request_id := log.attributes.get(REQUEST):
+            records[trace_id, request_id] += both
+        else:
+            by_parent[trace_id, log.span_id or ""].append(both)
+    return Bodies(records, by_parent)
 
 
 def _place(log: Log) -> tuple[int, int]:
