@@ -281,9 +281,35 @@ def carrier(judged: int) -> Request:
     return Request("traces", 1, sent.SerializeToString())
 
 
-def test_feedback_with_a_link_judges_the_linked_call(tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", [*permutations(range(3))])
+def test_feedback_with_a_link_judges_the_linked_call(
+    order: tuple[int, ...], tmp_path: Path
+) -> None:
+    """The feedback may come before the call, and what is derived again stays one reward."""
+    requests = turn(0, "one"), turn(1, "two"), carrier(1)
     with open_store(tmp_path / "t.duckdb") as store:
-        for request in (turn(0, "one"), turn(1, "two"), carrier(1)):
-            deliver(store, tmp_path, request)
-        (row,) = store.query("SELECT name, value, rollout_id, span_id FROM rewards").to_pylist()
-    assert row == {"name": "right", "value": 0.5, "rollout_id": "two", "span_id": f"{2:016x}"}
+        for number in order:
+            deliver(store, tmp_path, requests[number])
+        expected = {"name": "right", "value": 0.5, "rollout_id": "two", "span_id": f"{2:016x}"}
+        sql = "SELECT name, value, rollout_id, span_id FROM rewards"
+        assert store.query(sql).to_pylist() == [expected]
+        judged = "SELECT final_reward FROM rollouts WHERE rollout_id = 'two'"
+        assert store.column(judged) == [0.5]
+        for number in order:
+            for span in spans_of(requests[number]):
+                deliver(store, tmp_path, late_sibling(span))
+        assert store.query(sql).to_pylist() == [expected]
+
+
+def spans_of(request: Request) -> list[Any]:
+    sent = ExportTraceServiceRequest.FromString(request.body)
+    return [span for scope in sent.resource_spans[0].scope_spans for span in scope.spans]
+
+
+def late_sibling(span: Any) -> Request:
+    """Return another span of the same trace, so that the trace is derived again."""
+    sent = ExportTraceServiceRequest()
+    late = sent.resource_spans.add().scope_spans.add().spans.add(name="late")
+    late.trace_id, late.span_id = span.trace_id, b"\xab" * 8
+    late.start_time_unix_nano = late.end_time_unix_nano = span.end_time_unix_nano
+    return Request("traces", 1, sent.SerializeToString())

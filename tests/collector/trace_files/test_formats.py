@@ -200,6 +200,16 @@ def test_stores_of_spans_give_back_what_they_were_sent(
     assert derived(tmp_path / "export.duckdb", export) == expected
 
 
+def test_otlp_with_ids_in_base64_is_read(tmp_path: Path) -> None:
+    """Raindrop's SDK sends such JSON; the file holds the bodies of its requests."""
+    folder = DATA / "js_raindrop"
+    expected = derived(tmp_path / "sent.duckdb", folder / "tool.otlp.pb")
+    found = derived(tmp_path / "json.duckdb", folder / "tool.requests.jsonl")
+    assert found == expected
+    assert len(found.calls) == 4
+    assert {len(one["trace_id"]) for one in found.calls} == {32}
+
+
 # Langfuse -------------------------------------------------------------------------------------
 
 

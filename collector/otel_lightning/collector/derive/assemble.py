@@ -267,8 +267,8 @@ def _place_rewards_and_arms(derived: Derived, parsed: ParsedRows, assigned: Roll
     """Give each reward and arm the rollout of its carrier, unless it states one itself.
 
     A conversation that is no rollout, such as a sub-agent's, does not count as stated. A reward for
-    a whole trace whose spans state rollouts gets none here: `place_rewards.sql` in
-    `refresh/rollouts/sql` finds the rollout among those of the trace.
+    a whole trace whose spans state rollouts gets none here, nor one for another trace than its
+    carrier's: `place_rewards.sql` in `refresh/rollouts/sql` finds the rollout of what it judges.
     """
     names = {call.rollout_id for call in derived.llm_calls}
     only_conversations = {*parsed.conversation_ids.values()} - names
@@ -280,7 +280,8 @@ def _place_rewards_and_arms(derived: Derived, parsed: ParsedRows, assigned: Roll
         if row.rollout_id in only_conversations and row.trace_id in traces:
             row.rollout_id = None
         whole = isinstance(row, Reward) and row.span_id is None
-        is_later = whole and assigned.states(row.trace_id or "")
+        is_linked = isinstance(row, Reward) and row.placed_trace_id is not None
+        is_later = is_linked or (whole and assigned.states(row.trace_id or ""))
         if row.rollout_id is None and row.trace_id in traces and not is_later:
             row.rollout_id = assigned.of(row.trace_id or "", row.span_id)
 

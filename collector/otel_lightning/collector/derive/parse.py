@@ -293,6 +293,10 @@ def _add_rewards_and_arms(
         if isinstance(row, Arm):
             parsed.arms.append(row)
         else:
+            if row.trace_id and row.trace_id != trace_id:
+                # A reward belongs to its carrier's trace: with that it is derived and deleted.
+                row.placed_trace_id, row.placed_span_id = row.trace_id, row.span_id
+                row.trace_id, row.span_id = trace_id, None
             parsed.rewards[row.reward_id] = row
             parsed.sources[row.reward_id] = trace_id
 

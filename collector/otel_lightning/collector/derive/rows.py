@@ -273,6 +273,9 @@ class Reward:
     task_id: str | None = None
     source: str | None = None
     time_ns: int | None = None
+    placed_trace_id: str | None = None
+    """The trace that is judged, if that is not the carrier's, which is then in `trace_id`."""
+    placed_span_id: str | None = None
 
 
 @dataclass(slots=True)

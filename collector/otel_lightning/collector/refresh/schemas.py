@@ -16,7 +16,7 @@ def schemas(store: Store) -> dict[str, pa.Schema]:
     They stay the same while a store is open, so they are asked for once.
     """
     if store not in _SCHEMAS:
-        # The columns that `rollout_rows` fills in later are not derived.
-        derived = "SELECT COLUMNS(name -> NOT starts_with(name, 'placed_')) FROM {} LIMIT 0"
+        # The column that `rollout_rows` fills in later is not derived.
+        derived = "SELECT COLUMNS(name -> name <> 'placed_rollout_id') FROM {} LIMIT 0"
         _SCHEMAS[store] = {table: store.query(derived.format(table)).schema for table in TABLES}
     return _SCHEMAS[store]

@@ -82,7 +82,8 @@ def test_feedback_on_a_span_of_its_own_judges_what_the_span_links_to(
     }
     carrier = span(attributes, trace="t2", id="e1")._replace(links=(("t1", "s1"),))
     (reward,) = rewards_of(span(CALL, id="s1"), carrier)
-    assert (reward.trace_id, reward.span_id, reward.rollout_id) == ("t1", judged, "t1")
+    assert (reward.placed_trace_id, reward.placed_span_id) == ("t1", judged)
+    assert (reward.trace_id, reward.span_id, reward.rollout_id) == ("t2", None, None)
 
 
 def test_a_link_of_a_span_that_is_no_carrier_is_not_what_its_feedback_judges() -> None:
@@ -174,7 +175,7 @@ def test_trulens_judges_the_trace_that_its_evaluation_links_to() -> None:
     assert rewards_of(evaluation) == []
     (reward,) = rewards_of(evaluation._replace(links=(("t1", "s1"),)))
     assert (reward.name, reward.value) == ("relevance", 0.75)
-    assert (reward.trace_id, reward.span_id) == ("t1", None)
+    assert (reward.placed_trace_id, reward.placed_span_id) == ("t1", None)
 
 
 @pytest.mark.parametrize(

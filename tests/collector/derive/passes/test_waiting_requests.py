@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from otel_lightning.collector.derive.passes.waiting_requests import Request, Waiting
+from otel_lightning.collector.derive.passes.waiting_requests import Request, WaitingRequests
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 
 NAMES = st.sampled_from(["search", "order", "args"])
@@ -93,7 +93,7 @@ def texts(arguments: Any) -> list[str]:
 def test_each_execution_gets_the_request_that_a_plain_search_finds(
     some: list[Request], executed: list[ToolCall]
 ) -> None:
-    waiting = Waiting(some)
+    waiting = WaitingRequests(some)
     for execution in executed:
         found = waiting.take(execution)
         assert found is plainly(some, execution)

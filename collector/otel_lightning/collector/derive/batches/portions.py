@@ -78,8 +78,6 @@ class Portion:
     stated_by: dict[str, str]
     """Rollout id to the trace that states its task."""
     counts: Counts
-    judges: dict[str, set[str]]
-    """The traces with rewards for other traces, and those others."""
 
 
 @dataclass(slots=True)
@@ -121,11 +119,9 @@ class Portions:
         """
         parsed = ParsedRows(memory=memory)
         tied_outside = _tied_outside([*self.ties(), *others], len(self._some))
-        # These are looked for among all traces of a batch, and no key leads to them.
-        judged = {trace for one in self._some for each in one.judges.values() for trace in each}
         named = Counter(rollout for one in self._some for rollout in one.tasks)
         for number, one in enumerate(self._some):
-            first = tied_outside[number] | one.judges.keys() | (judged & one.traces)
+            first = set(tied_outside[number])
             first |= {trace for name, trace in one.stated_by.items() if named[name] > 1}
             if first:
                 parsed.add(_taken(one, _together(one.tied, first), memory))
@@ -184,7 +180,7 @@ def _derived(spans: pa.Table, logs: pa.Table, schemas: Mapping[str, pa.Schema]) 
     """Derive some whole traces as if no other trace was tied to them."""
     own = _of_traces(logs, pc.unique(spans["trace_id"]))
     parsed = _parsed(spans, own, MessageMemory())
-    tied, judges = ties(parsed), _judges(parsed)
+    tied = ties(parsed)
     derived = assemble_rows(parsed)
     spans_of = Counter(trace_id for trace_id, _ in parsed.nodes)
     counts = Counts.of(derived, spans_of)
@@ -192,9 +188,7 @@ def _derived(spans: pa.Table, logs: pa.Table, schemas: Mapping[str, pa.Schema]) 
     tables: Tables = defaultdict(list)
     for name, rows in to_arrow.tables(derived, schemas):
         tables[name].append(rows)
-    return Portion(
-        spans, own, {*spans_of}, tied, tables, tasks, derived.tasks_stated_by, counts, judges
-    )
+    return Portion(spans, own, {*spans_of}, tied, tables, tasks, derived.tasks_stated_by, counts)
 
 
 def _parsed(spans: pa.Table, logs: pa.Table, memory: MessageMemory) -> ParsedRows:
@@ -202,19 +196,6 @@ def _parsed(spans: pa.Table, logs: pa.Table, memory: MessageMemory) -> ParsedRow
     parsed = read(some, from_arrow.logs(logs), memory)
     complete_calls(parsed)
     return parsed
-
-
-def _judges(parsed: ParsedRows) -> dict[str, set[str]]:
-    """Return the traces with rewards for other traces, and those others.
-
-    The rollout of such a reward is looked for among the traces of the batch.
-    """
-    judges: dict[str, set[str]] = defaultdict(set)
-    for reward_id, reward in parsed.rewards.items():
-        source = parsed.sources[reward_id]
-        if reward.trace_id and reward.trace_id != source:
-            judges[source].add(reward.trace_id)
-    return judges
 
 
 def _tied_outside(tied: Sequence[Ties], count: int) -> list[set[str]]:
@@ -250,11 +231,6 @@ def _taken(one: Portion, traces: Collection[str], memory: MessageMemory) -> Pars
     wanted = pa.array([*traces], pa.string())
     parsed = _parsed(_of_traces(one.spans, wanted), _of_traces(one.logs, wanted), memory)
     one.counts.leave_out(traces)
-    # A reward has the id of the trace that it judges, which may be one that was not received.
-    judged = (
-        judged for trace_id, some in one.judges.items() if trace_id in traces for judged in some
-    )
-    wanted = pa.array([*{*traces, *judged}], pa.string())
     for name, tables in one.tables.items():
         one.tables[name] = [
             rows.filter(pc.invert(pc.is_in(rows["trace_id"], value_set=wanted))) for rows in tables

@@ -16,7 +16,10 @@ from otel_lightning.collector.derive.text import json_text
 
 NAME = "vercel"
 RANK = 50
-CONVERSATION_KEYS = ("ai.telemetry.metadata.sessionId",)
+CONVERSATION_KEYS = (
+    "ai.telemetry.metadata.sessionId",
+    "ai.telemetry.metadata.raindrop.convoId",  # of Raindrop's wrapper
+)
 OPERATIONS = {"doGenerate": "chat", "doStream": "chat", "doEmbed": "embeddings"}
 TOOL, NAMED = "toolCall", "ai.toolCall.name"
 RUN = "ai.operation"

@@ -13,7 +13,8 @@ DELETE FROM stale WHERE kind = 'trace' AND id IN (FROM erased_traces);
 DELETE FROM logs WHERE trace_id IS NULL AND (
     attributes['lightning.rollout.id'] IN (FROM erased_rollouts)
     OR attributes['gen_ai.response.id'] IN (FROM erased_responses));
-DELETE FROM reward_events WHERE response_id IN (FROM erased_responses);
+DELETE FROM reward_events
+WHERE response_id IN (FROM erased_responses) OR placed_trace_id IN (FROM erased_traces);
 DELETE FROM scores WHERE response_id IN (FROM erased_responses);
 -- A proposed prompt may quote the rollouts that the model was shown.
 DELETE FROM prompts WHERE list_has_any(records, (SELECT coalesce(list(rollout_id), []) FROM erased_rollouts));

@@ -91,8 +91,8 @@ class NewRows:
     def _to_place(self, store: Store, kinds: Collection[str]) -> set[str]:
         """Return the ids of the rewards whose calls have to be found.
 
-        They are new ones that do not name their rollout or name a response, and stored ones that
-        waited for a response of the new calls.
+        They are new ones that do not name their rollout or name a response, and stored ones for a
+        response or a trace of the new calls.
         """
         reward_ids: set[str] = set()
         for some in self._parts["reward_events"]:
@@ -100,6 +100,8 @@ class NewRows:
             reward_ids.update(some["reward_id"].filter(is_elsewhere).to_pylist())
         if "responses" in kinds and (new := self._values("llm_calls", "response_id")):
             reward_ids |= _values_of(store, "waiting_rewards", new)
+        if "linked" in kinds and (new := self._values("llm_calls", "trace_id")):
+            reward_ids |= _values_of(store, "linked_rewards", new)
         return reward_ids
 
     def _values(self, table: str, column: str) -> set[str]:

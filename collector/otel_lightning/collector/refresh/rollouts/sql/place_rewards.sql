@@ -1,11 +1,13 @@
 -- Find the calls that the rewards named in `to_place` judge: by response, else by span, else by trace.
 UPDATE reward_events SET
     placed_rollout_id = found.rollout_id,
-    placed_trace_id = found.trace_id,
-    placed_span_id = found.span_id
+    placed_trace_id = coalesce(found.trace_id, placed_trace_id),
+    placed_span_id = coalesce(found.span_id, placed_span_id)
 FROM (
     WITH unplaced AS MATERIALIZED (
-        SELECT reward_id, trace_id, span_id, response_id
+        -- A reward may judge another trace than that of its carrier.
+        SELECT reward_id, response_id, coalesce(placed_trace_id, trace_id) AS trace_id,
+            coalesce(placed_span_id, span_id) AS span_id
         FROM reward_events
         WHERE reward_id IN (SELECT reward_id FROM to_place)
     ),
