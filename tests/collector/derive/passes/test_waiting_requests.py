@@ -25,12 +25,12 @@ def requests(draw: st.DrawFn) -> list[Request]:
     times = draw(st.lists(TIMES, max_size=5, unique_by=lambda at: at or 0))
     made = []
     for at in times:
-        asker = None if at is None and draw(st.booleans()) else call(at)
+        requester = None if at is None and draw(st.booleans()) else call(at)
         for name, arguments, call_id in draw(
             st.lists(st.tuples(NAMES, ARGUMENTS, IDS), min_size=1, max_size=3)
         ):
             part = {"name": name, "arguments": arguments, "id": call_id}
-            made.append(Request(asker, asker or call(5), part))
+            made.append(Request(requester, requester or call(5), part))
     return made
 
 
@@ -49,12 +49,12 @@ def call(at: int | None) -> LlmCall:
 
 
 def start(request: Request) -> int:
-    return (request.asker.start_ns if request.asker else 0) or 0
+    return (request.requester.start_ns if request.requester else 0) or 0
 
 
 def plainly(some: Sequence[Request], execution: ToolCall) -> Request | None:
     """Find the request of an execution by looking at all of them, again for each rule."""
-    free = [one for one in some if not one.joined]
+    free = [one for one in some if not one.is_joined]
     for one in free:
         if execution.tool_call_id and one.part["id"] == execution.tool_call_id:
             return one
@@ -98,4 +98,4 @@ def test_each_execution_gets_the_request_that_a_plain_search_finds(
         found = waiting.take(execution)
         assert found is plainly(some, execution)
         if found:
-            found.joined = True
+            found.is_joined = True
