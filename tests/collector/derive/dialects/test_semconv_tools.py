@@ -69,6 +69,26 @@ def test_gemini_declares_several_tools_at_once() -> None:
     ]
 
 
+def test_openlits_calls_of_gemini_continue_each_other_and_have_objects_as_responses() -> None:
+    """OpenLIT writes the text `None` beside tool calls, and responses as Python literals."""
+    call = {"type": "tool_call", "id": "", "name": "sun", "arguments": {"city": "Rome"}}
+    none = {"type": "text", "content": "None"}
+    told = {"type": "tool_call_response", "id": "", "response": "{'result': 'It shines.'}"}
+    asks = {"role": "assistant", "parts": [call]}
+    first = {**BARE, "gen_ai.system": "gemini", "gen_ai.input.messages": [QUESTION]}
+    last = {**first, "gen_ai.input.messages": [QUESTION, asks, {"role": "user", "parts": [told]}]}
+    outputs = [[{"role": "assistant", "parts": [none, call]}], [said("assistant", "Yes.")]]
+    spans = [
+        span({**keys, "gen_ai.output.messages": output}, trace=f"t{at}", id=f"s{at}", at=2 * at)
+        for at, (keys, output) in enumerate(zip((first, last), outputs, strict=True))
+    ]
+    derived = derive(spans, [])
+    one, other = derived.llm_calls
+    assert [part["type"] for part in (one.output_messages or [])[0]["parts"]] == ["tool_call"]
+    assert one.rollout_id == other.rollout_id
+    assert [tool.result for tool in derived.tool_calls] == [{"result": "It shines."}]
+
+
 @pytest.mark.parametrize("key", ["lk.function_tool.is_error", "mcp.tool.isError"])
 def test_a_tool_span_that_says_that_the_tool_failed_has_an_error(key: str) -> None:
     """LiveKit tells the model `An internal error occurred`, and its span ends well."""

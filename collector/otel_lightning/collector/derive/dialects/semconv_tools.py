@@ -152,7 +152,8 @@ def read_as_gemini(call: LlmCall, memory: MessageMemory | None) -> None:
     Ids of the form NAME_POSITION are dropped: packages make them up, and the id of a tool call and
     that of its response may differ. So are Google ADK's own ids, which it writes into streamed
     answers only, with positions in the inputs after them. A response is an object, which Traceloop
-    writes as JSON text.
+    writes as JSON text and OpenLIT as a Python literal. OpenLIT writes the text `None` beside the
+    tool calls of an answer without text.
     """
     sent, answered = call.input_messages or [], call.output_messages or []
     names = {part.get("name") for message in (*sent, *answered) for part in message["parts"]}
@@ -160,9 +161,19 @@ def read_as_gemini(call: LlmCall, memory: MessageMemory | None) -> None:
     # the new one is shared in turn.
     for side, keep in ((sent, memory.one_copy if memory else dict), (answered, dict)):
         for at, message in enumerate(side):
-            parts = [_geminis_part(part, names) for part in message["parts"]]
-            if any(one is not part for one, part in zip(parts, message["parts"], strict=True)):
+            known = message["parts"]
+            said = _without_no_text(known)
+            parts = [_geminis_part(part, names) for part in said]
+            if said is not known or any(one is not p for one, p in zip(parts, said, strict=True)):
                 side[at] = keep({**message, "parts": parts})
+
+
+def _without_no_text(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Drop the text `None` beside tool calls."""
+    asks = any(part["type"] == "tool_call" for part in parts)
+    if not asks or all(part.get("content") != "None" for part in parts):
+        return parts
+    return [part for part in parts if part.get("content") != "None"]
 
 
 def _geminis_part(part: dict[str, Any], names: set[str | None]) -> dict[str, Any]:
@@ -171,5 +182,6 @@ def _geminis_part(part: dict[str, Any], names: set[str | None]) -> dict[str, Any
     if call_id.startswith(ADK) or (place.isdecimal() and name in names):
         part = part | {"id": None}
     response = part.get("response")
-    value = json_text.parse(response) if isinstance(response, str) else None
+    text = response if isinstance(response, str) and response[:1] == "{" else ""
+    value = json_text.parse_literal(text) if text else None
     return part | {"response": value} if isinstance(value, dict) else part
