@@ -132,8 +132,8 @@ def other_candidates(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]]
         >>> other_candidates(own, [own, other, other | {"promote": True}])
         1
     """
-    learned = [one for one in others if one.get("shuffle_rewards") is None]
-    return len({_settings(one) for one in learned} - {_settings(own)})
+    learned = [config for config in others if config.get("shuffle_rewards") is None]
+    return len({_settings(config) for config in learned} - {_settings(own)})
 
 
 def candidates_warning(count: int) -> list[str]:

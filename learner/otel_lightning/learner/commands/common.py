@@ -132,9 +132,11 @@ def refuse_given(names: Iterable[str], when: str) -> None:
     given = {
         name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    for one in context.command.params:
-        if one.name in given:
-            shown = one.opts[0] if isinstance(one, click.Option) else one.human_readable_name
+    for option in context.command.params:
+        if option.name in given:
+            shown = (
+                option.opts[0] if isinstance(option, click.Option) else option.human_readable_name
+            )
             raise click.UsageError(f"{shown} has no effect {when}. Leave it out.")
 
 

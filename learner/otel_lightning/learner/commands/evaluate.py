@@ -193,7 +193,10 @@ def _print(answer: "Answer") -> None:
         f"importance weight is {answer.mean_weight:.2f}."
     )
     console = Console()
-    named = [(f"{one.method} *" if one.biased else one.method, one) for one in answer.estimates]
+    named = [
+        (f"{estimate.method} *" if estimate.biased else estimate.method, estimate)
+        for estimate in answer.estimates
+    ]
     low, high = answer.rewards.range
     limits = (low, high) if console.width >= WIDE and low < high else None
     console.print(_table("estimator", named, limits))
@@ -228,12 +231,12 @@ def _table(first: str, named: "list[tuple[str, ValueEstimate]]", limits: Interva
         table.add_column(column, justify="right", overflow="fold", no_wrap=not limits)
     if limits:
         table.add_column(f"{limits[0]:g} … betting … {limits[1]:g}")
-    for name, one in named:
-        known = (one.normal, one.bootstrap, one.bernstein, one.betting)
+    for name, estimate in named:
+        known = (estimate.normal, estimate.bootstrap, estimate.bernstein, estimate.betting)
         shown = (_interval(i, " " if limits else "\n") for i in known)
-        line = "╌" if one.biased else "─"
-        plot = [_plot(one.value, one.betting, limits, line)] if limits else []
-        table.add_row(name, decimal(one.value), _known(one.standard_error), *shown, *plot)
+        line = "╌" if estimate.biased else "─"
+        plot = [_plot(estimate.value, estimate.betting, limits, line)] if limits else []
+        table.add_row(name, decimal(estimate.value), _known(estimate.standard_error), *shown, *plot)
     return table
 
 
@@ -244,13 +247,13 @@ def _overlap(answer: "Answer") -> object:
     table.add_column("arm", overflow="fold")
     for column in ("share", "logged", "least propensity", "greatest weight"):
         table.add_column(column, justify="right")
-    for one in answer.overlap:
+    for row in answer.overlap:
         table.add_row(
-            one.arm,
-            f"{one.share:.2%}",
-            f"{one.logged:,}",
-            f"{one.least_propensity:.4g}" if one.logged else "",
-            f"{one.greatest_weight:.2f}" if one.logged else "",
+            row.arm,
+            f"{row.share:.2%}",
+            f"{row.logged:,}",
+            f"{row.least_propensity:.4g}" if row.logged else "",
+            f"{row.greatest_weight:.2f}" if row.logged else "",
         )
     return table
 

@@ -39,15 +39,15 @@ def evaluate_by_running(
             warn_of_copies(tasks, settings["held_out"])
         job = Job(tasks, agent, seed=seed, **settings)
         verdicts, reports = evaluate_models(store, job, grading, trial)
-    before = sum(one.done_before for one in reports)
+    before = sum(report.done_before for report in reports)
     if before:
-        planned = sum(one.planned for one in reports)
+        planned = sum(report.planned for report in reports)
         click.echo(f"{before:,} of {number_of(planned, 'rollout')} were run before this start.")
     if before and any(is_url(model) for model in models):
         click.echo(
             "If a server has another model now, give another --name: its URL does not show it."
         )
-    for problem in dict.fromkeys(problem for one in reports for problem in one.problems):
+    for problem in dict.fromkeys(problem for report in reports for problem in report.problems):
         click.echo(problem, err=True)
     for verdict in verdicts:
         _print_verdict(verdict)

@@ -241,14 +241,14 @@ def _print_result(result: "Proposed", request: "Request") -> None:
         f"Tokens: {usage.input_tokens} read, {usage.output_tokens} written."
     )
     refused: Counter[str] = Counter()
-    for one in result.judged:
-        part = "" if one.task.component == WHOLE_TEXT else f" ({one.task.component})"
-        if one.candidate is None:
-            refused[f"for {one.task.parent}{part}: {one.proposal.refused}"] += 1
+    for judged in result.judged:
+        part = "" if judged.task.component == WHOLE_TEXT else f" ({judged.task.component})"
+        if judged.candidate is None:
+            refused[f"for {judged.task.parent}{part}: {judged.proposal.refused}"] += 1
             continue
-        click.echo(f"{one.candidate.name}{part}: {one.proposal.reason}")
+        click.echo(f"{judged.candidate.name}{part}: {judged.proposal.reason}")
         if request.dry_run:
-            click.echo(one.proposal.prompt)
+            click.echo(judged.proposal.prompt)
     # Once per reason, because a model may repeat an answer in each call of a search.
     for reason, times in refused.items():
         click.echo(f"Refused{f' {times} times' if times > 1 else ''}, {reason}.", err=True)

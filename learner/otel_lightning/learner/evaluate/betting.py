@@ -73,7 +73,7 @@ def lower_bound(several: Sequence[Scores], alpha: float = 0.05) -> float:
         middle = (low + high) / 2
         if not low < middle < high:  # no floating-point number is between them
             break
-        wealth = np.logaddexp.reduce([_log_wealth(one, middle) for one in counted])
+        wealth = np.logaddexp.reduce([_log_wealth(scores, middle) for scores in counted])
         # Each set of scores starts with 1 / n of the wealth. The average of supermartingales is one
         # too, so Ville's inequality holds: P(wealth ever >= 1 / alpha) <= alpha.
         if wealth - np.log(len(counted)) >= -np.log(alpha):

@@ -295,7 +295,8 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
     if kind != MESSAGES:
         return pa.array(values, kind)
     texts = [
-        None if one is None else [json.dumps(m, ensure_ascii=False) for m in one] for one in values
+        None if chat is None else [json.dumps(m, ensure_ascii=False) for m in chat]
+        for chat in values
     ]
     # pyarrow cannot build its JSON type from Python objects, so the texts are cast.
     return pa.array(texts, pa.list_(pa.utf8())).cast(MESSAGES)

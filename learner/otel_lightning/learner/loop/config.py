@@ -282,8 +282,11 @@ def _part(kind: Any, values: dict[str, Any], path: str, where: str) -> Any:
             near = get_close_matches(name, fields, 1)
             hint = f" Did you mean '{near[0]}'?" if near else f" It has: {', '.join(fields)}."
             raise DataError(f"{path}: {place} has the unknown setting '{name}'.{hint}")
-    for name, one in fields.items():
-        needed = one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+    for name, setting in fields.items():
+        needed = (
+            setting.default is dataclasses.MISSING
+            and setting.default_factory is dataclasses.MISSING
+        )
         if needed and name not in values:
             raise DataError(f"{path}: {place} lacks '{name}'.")
     return kind(
@@ -304,7 +307,7 @@ def _value(hint: Any, value: Any, path: str, where: str) -> Any:
             return float(value)
         if get_origin(option) is tuple and isinstance(value, list):
             inner = get_args(option)[0]
-            return tuple(_value(inner, one, path, where) for one in value)
+            return tuple(_value(inner, item, path, where) for item in value)
         if get_origin(option) is dict and isinstance(value, dict):
             return value
         # `type` and not isinstance: True is no whole number.
@@ -331,20 +334,21 @@ def _kind_name(option: Any) -> str:
 def _differing(part: Any) -> dict[str, Any]:
     """Return the settings of a part that are not its defaults, its own parts included."""
     differing = {}
-    for one in dataclasses.fields(part):
-        value = getattr(part, one.name)
+    for setting in dataclasses.fields(part):
+        value = getattr(part, setting.name)
         if dataclasses.is_dataclass(value):
-            differing[one.name] = _differing(value)
-        elif value != one.default and not (
-            one.default_factory is not dataclasses.MISSING and value == one.default_factory()
+            differing[setting.name] = _differing(value)
+        elif value != setting.default and not (
+            setting.default_factory is not dataclasses.MISSING
+            and value == setting.default_factory()
         ):
-            differing[one.name] = value
+            differing[setting.name] = value
     return {name: value for name, value in differing.items() if value != {}}
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value

@@ -107,7 +107,7 @@ def _prepared(config: Config, store: Path, folder: Path) -> Loop:
 def _has_run(loop: Loop) -> bool:
     """Tell whether a stage has ended, or a run of the agent has begun."""
     runs = runs_folder(loop.store)
-    begun = (one.name.startswith(f"{loop.config.name}.") for one in runs.glob("*"))
+    begun = (file.name.startswith(f"{loop.config.name}.") for file in runs.glob("*"))
     return any(number > 0 for number, _ in loop.state.ended) or any(begun)
 
 
@@ -178,7 +178,7 @@ def _brief(details: Details) -> str:
         facts.append(f"{rollouts}, mean reward {decimal(details['mean'])}")
     facts += [f"proposed {name}" for name in details.get("candidates", ())]
     verdicts = details.get("verdicts") or {}
-    facts += [f"{name} gains {_signed(one['gain'])}" for name, one in verdicts.items()]
+    facts += [f"{name} gains {_signed(verdict['gain'])}" for name, verdict in verdicts.items()]
     if details.get("verdict"):
         facts.append(f"gain {_signed(details['verdict']['gain'])}")
     if details.get("winner"):

@@ -101,8 +101,8 @@ def propose(loop: Loop, number: int) -> Result:
     asked = Endpoint(part.endpoint, part.model, part.temperature, part.retries, part.timeout)
     with closing(Proposer(asked)) as proposer:
         result = propose_prompts(loop.store, _request(loop, number, part), proposer)
-    names = [one.name for one in result.candidates]
-    refused = [one.proposal.refused for one in result.judged if one.proposal.refused]
+    names = [candidate.name for candidate in result.candidates]
+    refused = [judged.proposal.refused for judged in result.judged if judged.proposal.refused]
     return (DONE if names else NOTHING), {
         "candidates": names,
         "against": loop.state.details(number, "run")["arm"],
@@ -139,7 +139,7 @@ def judge_prompts(loop: Loop, number: int) -> Result:
         "alpha": comparison.alpha,
         "winner": decision.winner,
         "against": decision.against,
-        "verdicts": {arm: _summary(one) for arm, one in decision.verdicts.items()},
+        "verdicts": {arm: _summary(verdict) for arm, verdict in decision.verdicts.items()},
         "rollouts": report.planned,
     }
     return (WON if decision.winner else REFUSED), details

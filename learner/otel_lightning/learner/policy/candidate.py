@@ -87,7 +87,7 @@ def check_named(
         DataError: If nothing or several are named, there is no such flag file or version.
     """
     key, flags, version, arm = named
-    given = sum(one is not None for one in (flags, version, arm))
+    given = sum(name is not None for name in (flags, version, arm))
     if given > 1:
         raise DataError("Name one of --flags, --version and --arm: each is a policy to evaluate.")
     if not given:
@@ -96,7 +96,7 @@ def check_named(
         flag_document.check_serves(flag_file.read_flag_file(flags, key), key, flags)
     if version is not None:
         recorded = policies_of(store, key)
-        in_context = {one for one, _, _ in versions_in_context(store, key)}
+        in_context = {name for name, _, _ in versions_in_context(store, key)}
         in_context |= {row["version"] for row in recorded if "contextual" in row["learned"]}
         if version not in in_context | set(versions):
             known = ", ".join([row["version"] for row in recorded][-5:]) or "none"

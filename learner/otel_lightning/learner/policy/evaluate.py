@@ -145,7 +145,7 @@ def _answer(
         if share > 0 and count == 0
     ]
     weights = per_task(seen.weights, choices.tasks)
-    reasons = [*(one.text for one in unusual_weights(weights)), *rewards.refusals]
+    reasons = [*(refusal.text for refusal in unusual_weights(weights)), *rewards.refusals]
     notes = [*unknown, *map(_sentence, reasons), *drift(rows), *mismatched(rows, versions)]
     if logged.missing.count:
         notes.append(str(logged.missing))
@@ -158,8 +158,8 @@ def _answer(
     if segments is not None:
         names = _segment_of_each(rows, segments)
         by_segment = _by_segment(names, seen, choices.tasks, rewards.range, question.seed)
-    values = {one.method: one.value for one in estimates}
-    values |= {f"segment {name}": one.value for name, one in by_segment.items()}
+    values = {estimate.method: estimate.value for estimate in estimates}
+    values |= {f"segment {name}": estimate.value for name, estimate in by_segment.items()}
     notes += _outside(values, rewards)
     return Answer(
         policy=policy.label,

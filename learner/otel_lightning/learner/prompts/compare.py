@@ -208,7 +208,7 @@ def _record(
         metrics={
             "winner": decision.winner,
             "against": decision.against,
-            "gains": {arm: one.gain for arm, one in verdicts.items()},
+            "gains": {arm: verdict.gain for arm, verdict in verdicts.items()},
         },
         gate=gate | {"live": dict(live)},
     )

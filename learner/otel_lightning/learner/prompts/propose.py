@@ -296,7 +296,7 @@ def _write(store: Store, run: Run, result: Proposed, request: Request) -> Propos
     A run that is killed in between is finished by the next one.
     """
     key, now = request.window.key, datetime.now(UTC).replace(tzinfo=None)
-    rows = [_row(call, one, run.run_id, key, now) for call, one in enumerate(result.judged)]
+    rows = [_row(call, judged, run.run_id, key, now) for call, judged in enumerate(result.judged)]
     # First the store, then the file: what is served can always be traced to its proposal.
     replace_proposals(store, run.run_id, rows)
     if result.candidates or result.retired:
@@ -327,20 +327,20 @@ def _write(store: Store, run: Run, result: Proposed, request: Request) -> Propos
     return result
 
 
-def _row(call: int, one: Judged, run_id: str, key: str, now: datetime) -> dict[str, Any]:
-    prompt = one.proposal.prompt
+def _row(call: int, judged: Judged, run_id: str, key: str, now: datetime) -> dict[str, Any]:
+    prompt = judged.proposal.prompt
     return {
         "run_id": run_id,
         "key": key,
         "call": call,
-        "variant": one.candidate.name if one.candidate else None,
-        "parent": one.task.parent,
-        "component": one.task.component or None,
+        "variant": judged.candidate.name if judged.candidate else None,
+        "parent": judged.task.parent,
+        "component": judged.task.component or None,
         "text_hash": None if prompt is None else text_hash(prompt),
         "text": None if prompt is None else _storable(prompt),
-        "reason": _storable(one.proposal.reason) or None,
-        "records": list(one.records),
-        "refused": None if one.proposal.refused is None else _storable(one.proposal.refused),
+        "reason": _storable(judged.proposal.reason) or None,
+        "records": list(judged.records),
+        "refused": None if judged.proposal.refused is None else _storable(judged.proposal.refused),
         "created": now,
     }
 

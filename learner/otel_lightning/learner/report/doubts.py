@@ -42,7 +42,7 @@ def correlations(outcomes: Iterable[Mapping[str, Any]]) -> list[Correlation]:
             score = (row["score"], row["outcome"], row["task_hash"])
             by_measure[row["source"].partition("@")[0]][row["rollout_id"]] = score
     found = (_correlation(name, [*rows.values()]) for name, rows in sorted(by_measure.items()))
-    return [one for one in found if one is not None]
+    return [correlation for correlation in found if correlation is not None]
 
 
 def _correlation(measure: str, rows: Sequence[tuple[float, float, int]]) -> Correlation | None:

@@ -53,7 +53,7 @@ def save_plots(answer: Answer, path: Path) -> None:
 
 
 def _panels(answer: Answer) -> list[Panel]:
-    named = [(one.method, one) for one in answer.estimates]
+    named = [(estimate.method, estimate) for estimate in answer.estimates]
     panels = [_values(f"Value of {answer.policy}", named, answer.mean_reward)]
     if answer.segments:
         title = "Value in each segment (doubly robust)"
@@ -67,20 +67,20 @@ def _panels(answer: Answer) -> list[Panel]:
 def _values(title: str, named: Sequence[tuple[str, ValueEstimate]], logged: float) -> Panel:
     def draw(axes: Axes) -> None:
         axes.axvline(logged, color=GREY, linewidth=1, linestyle="--", label="mean logged reward")
-        for place, (_, one) in enumerate(named):
+        for place, (_, estimate) in enumerate(named):
             thin = "betting" if not place else None
             thick = "bootstrap" if not place else None
-            color = GREY if one.biased else BLUE
-            if one.betting is not None:
-                axes.plot(one.betting, [place, place], color=color, linewidth=1.2, label=thin)
-            if one.bootstrap is not None:
-                axes.plot(one.bootstrap, [place, place], color=color, linewidth=4, label=thick)
-            axes.plot([one.value], [place], "o", color=ORANGE, markersize=6)
-        names = [f"{name} *" if one.biased else name for name, one in named]
+            color = GREY if estimate.biased else BLUE
+            if estimate.betting is not None:
+                axes.plot(estimate.betting, [place, place], color=color, linewidth=1.2, label=thin)
+            if estimate.bootstrap is not None:
+                axes.plot(estimate.bootstrap, [place, place], color=color, linewidth=4, label=thick)
+            axes.plot([estimate.value], [place], "o", color=ORANGE, markersize=6)
+        names = [f"{name} *" if estimate.biased else name for name, estimate in named]
         axes.set_yticks(range(len(named)), names)
         axes.set_ylim(len(named) - 0.4, -0.6)
         bias = "; * biased: grey intervals are for the estimator's mean, not the policy's value"
-        told = bias if any(one.biased for _, one in named) else ""
+        told = bias if any(estimate.biased for _, estimate in named) else ""
         axes.set_xlabel(f"reward; 95 % intervals, where they are reliable{told}", fontsize=8)
         axes.set_title(title, loc="left", fontsize=10)
         _legend(axes)
@@ -97,10 +97,10 @@ def _overlap(axes: Axes, weights: Sequence[float]) -> None:
 
 
 def _history(axes: Axes, answer: Answer) -> None:
-    most = sorted({one.arm: one.logged for one in answer.overlap}.items(), key=lambda x: -x[1])
+    most = sorted({row.arm: row.logged for row in answer.overlap}.items(), key=lambda x: -x[1])
     for color, (arm, _) in zip(COLORS, most, strict=False):
         parts = [part for part in answer.history if part.arm == arm]
-        places, means = [one.part for one in parts], [one.mean for one in parts]
+        places, means = [part.part for part in parts], [part.mean for part in parts]
         axes.plot(places, means, "o-", color=color, markersize=4, label=arm)
     axes.set_xlabel("tenth of the logged rollouts, the oldest first")
     axes.set_ylabel("mean reward")

@@ -116,11 +116,13 @@ def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:
         steps[row["name"]].append((row["step"], row["value"]))
     weights = {name: found[-1][1] for name, found in steps.items() if name.startswith(QUANTILE)}
     policies = asking.rows("policy", run_id=run.run_id)
-    same = [one for one in runs if one.is_like(run) and one.gate]
+    same = [other for other in runs if other.is_like(run) and other.gate]
     return Facts(
         run=run,
         skipped=skipped,
-        former=_last(one for one in same if not one.is_control and one.started_ns < run.started_ns),
+        former=_last(
+            other for other in same if not other.is_control and other.started_ns < run.started_ns
+        ),
         control=None if run.is_control else _nearest(run, (o for o in same if o.is_control)),
         others=other_candidates(
             run.config, (o.config for o in same if o.data_fingerprint == run.data_fingerprint)
@@ -175,4 +177,4 @@ def _last(runs: Iterable[RunRow]) -> RunRow | None:
 
 
 def _nearest(run: RunRow, others: Iterable[RunRow]) -> RunRow | None:
-    return min(others, key=lambda one: abs(one.started_ns - run.started_ns), default=None)
+    return min(others, key=lambda other: abs(other.started_ns - run.started_ns), default=None)

@@ -153,34 +153,34 @@ def _window(config: Mapping[str, Any], started: datetime) -> Window:
 
 
 def _propensities(choices: Choices) -> tuple[tuple[str, float, float], ...]:
-    found = []
+    ranges = []
     for number, arm in enumerate(choices.arms):
         logged = choices.propensities[choices.taken == number]
         if len(logged):
-            found.append((arm, float(logged.min()), float(logged.max())))
-    return tuple(found)
+            ranges.append((arm, float(logged.min()), float(logged.max())))
+    return tuple(ranges)
 
 
 def _worse(choices: Choices, rows: pl.DataFrame, before: Floats, after: Floats) -> list[WorseTask]:
     """List the held-out tasks whose self-normalised estimate falls, the largest fall first."""
     names = [f"{task:016x}" for task in rows["task"].to_list()]
     examples = rows["rollout_id"].to_list()
-    found = []
+    falls = []
     for task in np.unique(choices.tasks):
         inside = np.flatnonzero(choices.tasks == task)
         values = [_estimate(choices, inside, shares) for shares in (before, after)]
         if None not in values and float(values[1] or 0) < float(values[0] or 0):
             first = inside[0]
             estimates = (float(values[0] or 0), float(values[1] or 0))
-            found.append(WorseTask(names[first], *estimates, len(inside), examples[first]))
-    return sorted(found, key=lambda one: (one.after - one.before, one.task))
+            falls.append(WorseTask(names[first], *estimates, len(inside), examples[first]))
+    return sorted(falls, key=lambda fall: (fall.after - fall.before, fall.task))
 
 
 def _with_ids(store: Store, tasks: list[WorseTask]) -> tuple[WorseTask, ...]:
     """Name tasks by their recorded ids, where there are any, instead of by their hashes."""
-    rollouts = [one.example for one in tasks if one.example]
+    rollouts = [task.example for task in tasks if task.example]
     ids = dict(read(store, __package__, "task_ids", rollouts=rollouts).iter_rows())
-    return tuple(replace(one, task=ids.get(one.example, one.task)) for one in tasks)
+    return tuple(replace(task, task=ids.get(task.example, task.task)) for task in tasks)
 
 
 def _estimate(choices: Choices, inside: Integers, shares: Floats) -> float | None:

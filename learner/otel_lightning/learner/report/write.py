@@ -89,7 +89,7 @@ def write_report(
     output.parent.mkdir(parents=True, exist_ok=True)
     with replaced(output) as temporary:
         temporary.write_text(html, encoding="utf-8")
-    skipped = {one.run_id: str(one.metrics.get("error", "")) for one in facts.skipped}
+    skipped = {newer.run_id: str(newer.metrics.get("error", "")) for newer in facts.skipped}
     return Written(output, facts.run.run_id, facts.run.outcome, len(html.encode()), skipped)
 
 
@@ -120,7 +120,7 @@ def _report(store: Store, run: str | None, examples: int) -> tuple[str, Facts]:
 
 
 def _outline(*, has_examples: bool) -> Mapping[str, Any]:
-    outline = [one for one in OUTLINE if has_examples or one[0] != "examples"]
+    outline = [section for section in OUTLINE if has_examples or section[0] != "examples"]
     numbers = {name: number for number, (name, _) in enumerate(outline, start=1)}
     return {"outline": outline, "numbers": numbers}
 
@@ -307,8 +307,10 @@ def _plots(
     elif facts.quantiles:
         drawn["weights"] = plots.quantiles(facts.quantiles)
     drawn |= {f"curve {name}": plots.curve(name, steps) for name, steps in facts.curves.items()}
-    for number, one in enumerate(related):
-        drawn[f"related {one.measure}"] = plots.scatter(f"related{number}", one.measure, one.points)
+    for number, correlation in enumerate(related):
+        drawn[f"related {correlation.measure}"] = plots.scatter(
+            f"related{number}", correlation.measure, correlation.points
+        )
     return {name: Markup(svg) for name, svg in drawn.items()}  # noqa: S704  made by plots
 
 

@@ -180,7 +180,7 @@ def _process(run: DevRun) -> Link:
 def _trace(run: DevRun) -> Link:
     rows = _arrived(run)
     ours = {row["rollout_id"]: row["spans"] for row in rows if row["rollout_id"] in run.rollouts}
-    silent = [one for one in run.rollouts if one not in ours]
+    silent = [rollout for rollout in run.rollouts if rollout not in ours]
     if not silent:
         count = number_of(sum(ours.values()), "span")
         return _holding("trace", f"{count} arrived and name their rollout.")
@@ -316,11 +316,11 @@ def _wrong_answer(run: DevRun) -> Link:
             else "the grader gave no score to another expected result."
         )
         return Link(name, None, why)
-    lower = [one for one in after if after[one] < before[one]]
+    lower = [task for task in after if after[task] < before[task]]
     if lower:
         count = number_of(len(after), "rollout")
         return _holding(name, f"scores lower in {len(lower)} of {count}.")
-    higher = [one for one in after if after[one] > before[one]]
+    higher = [task for task in after if after[task] > before[task]]
     if higher:
         return _broken(
             name,

@@ -32,7 +32,7 @@ def wrong_results(job: Job, report: Report) -> dict[str, Any]:
     wrong = {}
     for rollout, task in report.tasks.items():
         right = expected[task]
-        others = [one for one in expected.values() if one is not None and one != right]
+        others = [answer for answer in expected.values() if answer is not None and answer != right]
         if right is not None:
             wrong[rollout] = others[0] if others else WRONG
     return wrong

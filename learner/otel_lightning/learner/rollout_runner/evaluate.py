@@ -128,10 +128,10 @@ def evaluate_models(
     verdicts = [_verdict(Path(store), trial, reports, candidate) for candidate in trial.models[1:]]
     with open_store(store) as opened:
         row = record.ended(
-            outcome="passed" if any(one.passed for one in verdicts) else "refused",
+            outcome="passed" if any(verdict.passed for verdict in verdicts) else "refused",
             fingerprint=None,
-            metrics={f"{s}/{m}": one.mean for (s, m), one in reports.items()},
-            gate={one.model: list(one.refusals) for one in verdicts},
+            metrics={f"{s}/{m}": report.mean for (s, m), report in reports.items()},
+            gate={verdict.model: list(verdict.refusals) for verdict in verdicts},
         )
         opened.insert("runs", arrow(row))
     return verdicts, list(reports.values())

@@ -119,7 +119,7 @@ def _silent(opened: Rows, context: RunContext, rollouts: list[str], patience: fl
         silent = len(rows_of(opened, "silent", rollouts=rollouts))
         # If no rollout has a call though the first one ended long ago, the agent is not traced at
         # all, and waiting would not help.
-        first = min((one.ended for one in context.journal.ended.values()), default=0)
+        first = min((end.ended for end in context.journal.ended.values()), default=0)
         untraced = silent == len(rollouts) and time.time_ns() > first + patience * 1e9
         if not silent or untraced or time.monotonic() > deadline:
             return silent

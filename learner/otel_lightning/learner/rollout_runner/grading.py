@@ -88,13 +88,13 @@ def grade(
         DataError: If the grader cannot be used at all.
     """
     # A lost attempt says nothing about the agent, so it gets no reward, not even a bad one.
-    ended = {one: status for one, status in statuses.items() if status != LOST}
+    ended = {rollout: status for rollout, status in statuses.items() if status != LOST}
     forced = {
-        one: {"value": grading.failed_reward}
-        for one, status in ended.items()
+        rollout: {"value": grading.failed_reward}
+        for rollout, status in ended.items()
         if grading.failed_reward is not None and status in (FAILED, TIMEOUT)
     }
-    graded = [one for one in ended if one not in forced]
+    graded = [rollout for rollout in ended if rollout not in forced]
     if grading.rule:
         return _by_rule(store, path, grading, graded, list(forced))
     if grading.command:
@@ -102,7 +102,11 @@ def grade(
         return _sent("grade_command", rewards | forced, problems, send)
     if grading.by_exit_code:
         # An agent that was killed at its time limit has no exit code of its own.
-        exits = {one: {"value": float(ended[one] == OK)} for one in graded if ended[one] != TIMEOUT}
+        exits = {
+            rollout: {"value": float(ended[rollout] == OK)}
+            for rollout in graded
+            if ended[rollout] != TIMEOUT
+        }
         return _sent("exit_code", exits | forced, [], send)
     return _received(store, grading.reward, list(ended))
 
@@ -156,7 +160,7 @@ def _by_rule(
         applied = grade_rollouts(store, grading.rule or "", rollouts, given)
         rows = rows_of(store, "given_rewards", rollouts=[*rollouts, *forced], reward=applied.name)
     rewards = {row["rollout_id"]: row["value"] for row in rows}
-    return Graded(applied.name, rewards, [str(one) for one in applied.left_out])
+    return Graded(applied.name, rewards, [str(error) for error in applied.left_out])
 
 
 def _by_command(
@@ -244,7 +248,9 @@ def _sent(
         for rollout, reward in rewards.items()
     ]
     send(events)
-    return Graded(name, {one: float(reward["value"]) for one, reward in rewards.items()}, problems)
+    return Graded(
+        name, {rollout: float(reward["value"]) for rollout, reward in rewards.items()}, problems
+    )
 
 
 def _received(store: Rows, name: str | None, rollouts: Sequence[str]) -> Graded:
@@ -269,7 +275,7 @@ def _received(store: Rows, name: str | None, rollouts: Sequence[str]) -> Graded:
         if reason is not None:
             reasons.setdefault(reason, []).append(rollout)
     problems = [_named(reason, reasons[reason]) for reason in sorted(reasons)]
-    names = sorted({row[one] for row in usable for one in ("first_name", "last_name")})
+    names = sorted({row[column] for row in usable for column in ("first_name", "last_name")})
     if len(names) > 1:
         problems.append(
             f"Rewards of several names were added up, such as '{names[0]}' and '{names[-1]}', as "

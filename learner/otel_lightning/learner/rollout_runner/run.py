@@ -188,7 +188,7 @@ def _run(job: Job, grading: Grading, rollouts: Sequence[Planned], context: RunCo
         if opened is not None and job.name is not None:
             # Without a name of its own, a run is on one machine only.
             note_interrupted_elsewhere(job, rollouts, past, context.journal, opened)
-        _send_tasks([one.task for one in rollouts], context.receiver, opened)
+        _send_tasks([rollout.task for rollout in rollouts], context.receiver, opened)
         if job.endpoint:
             # Nobody else has asked it yet: a wrong token has to be told before an agent runs.
             context.receiver.send_held()
@@ -224,15 +224,17 @@ def _run_and_grade(
     engine, stopped = _run_due(job, grading, due, past, context)
     context.journal.forget_inputs()
     # A rollout's id is that of its last attempt.
-    by_id = {_last_id(one, engine.past): one for one in rollouts}
-    histories = {rollout: engine.past[one.key] for rollout, one in by_id.items()}
+    by_id = {_last_id(planned, engine.past): planned for planned in rollouts}
+    histories = {rollout: engine.past[planned.key] for rollout, planned in by_id.items()}
     statuses = {
         rollout: history.status
         for rollout, history in histories.items()
         if history.status is not None
     }
     if job.url and job.arms:
-        asked = {r: one.arm or "" for r, one in by_id.items() if statuses.get(r, LOST) != LOST}
+        asked = {
+            r: planned.arm or "" for r, planned in by_id.items() if statuses.get(r, LOST) != LOST
+        }
         check_served(job.arms.key, asked, context)
     patience = SERVER_SECONDS if job.url else 0.0
     graded, silent = grade_run(context, grading, statuses, patience, engine.unsent)
@@ -256,19 +258,25 @@ def _run_and_grade(
         stopped=stopped,
         problems=tuple(graded.problems),
         reasons=dict(engine.reasons.most_common()),
-        without_id=len({one.task.task_id for one in rollouts if not one.task.has_own_id}),
-        tasks={rollout: one.task.task_id for rollout, one in by_id.items()},
-        samples={rollout: one.sample for rollout, one in by_id.items()},
-        arms={rollout: one.arm for rollout, one in by_id.items()},
+        without_id=len(
+            {planned.task.task_id for planned in rollouts if not planned.task.has_own_id}
+        ),
+        tasks={rollout: planned.task.task_id for rollout, planned in by_id.items()},
+        samples={rollout: planned.sample for rollout, planned in by_id.items()},
+        arms={rollout: planned.arm for rollout, planned in by_id.items()},
         arm_names=tuple(job.arms.names) if job.arms else (),
     )
 
 
 def _due(job: Job, rollouts: Sequence[Planned], past: Mapping[str, AttemptHistory]) -> _Due:
     """Find the rollouts to run: those that are open, and those that shall run again."""
-    open_ones = [one for one in rollouts if past[one.key].is_open(job.retries)]
-    again = [one for one in rollouts if past[one.key].status in job.rerun and one not in open_ones]
-    return _Due(open_ones, again, sum(past[one.key].was_cut_off for one in open_ones))
+    open_ones = [planned for planned in rollouts if past[planned.key].is_open(job.retries)]
+    again = [
+        planned
+        for planned in rollouts
+        if past[planned.key].status in job.rerun and planned not in open_ones
+    ]
+    return _Due(open_ones, again, sum(past[planned.key].was_cut_off for planned in open_ones))
 
 
 def _run_due(
@@ -290,10 +298,10 @@ def _run_due(
         context.receiver.check_agents()
     executor = _executor(job, context)
     with closing(executor), stoppable() as stop:
-        for one in due.open:
+        for planned in due.open:
             # All tasks are checked before the first one runs, so that no run fails halfway for a
             # bad task.
-            executor.check(Attempt(one))
+            executor.check(Attempt(planned))
         engine = Engine(job, context.journal, executor, context.receiver, past, stop)
         # Rewards by exit code are known by then: they go with the last ends in one request.
         # An ingester that was never needed is not started for the last ends either.
@@ -337,20 +345,20 @@ def _attempts_of(
 ) -> dict[str, AttemptHistory]:
     """Read the attempts of each rollout from the journal, or from the store if that is lost."""
     known = {
-        name: (status_of(one)[0], one.status == INTERRUPTED) for name, one in journal.ended.items()
+        name: (status_of(end)[0], end.status == INTERRUPTED) for name, end in journal.ended.items()
     }
     if store is not None:
         for row in rows_of(store, "known_attempts", run_id=journal.folder.name):
             cut = row["reason"] in INTERRUPTIONS  # the store has no other mark of it
             known.setdefault(row["rollout_id"], (row["status"], cut))
     histories = {}
-    for one in rollouts:
+    for planned in rollouts:
         ends: list[tuple[str, bool]] = []
         # Attempts are numbered from 0 without gaps, so the first one that is missing ends the
         # history.
-        while (end := known.get(one.rollout_id(len(ends)))) is not None:
+        while (end := known.get(planned.rollout_id(len(ends)))) is not None:
             ends.append(end)
-        histories[one.key] = AttemptHistory(ends)
+        histories[planned.key] = AttemptHistory(ends)
     return histories
 
 
@@ -365,10 +373,10 @@ def _send_tasks(tasks: Sequence[Task], receiver: Receiver, store: Rows | None) -
         rows = rows_of(store, "known_tasks")
         known = {row["task_id"]: row["fingerprint"] for row in rows}
     distinct = {task.task_id: task for task in tasks}
-    new = [one for one in distinct.values() if known.get(one.task_id) != one.whole_fingerprint]
+    new = [task for task in distinct.values() if known.get(task.task_id) != task.whole_fingerprint]
     now = time.time_ns()
     for start in range(0, len(new), EVENTS_PER_REQUEST):
         receiver.send_held()
         receiver.held.extend(
-            task_event(one, now) for one in new[start : start + EVENTS_PER_REQUEST]
+            task_event(task, now) for task in new[start : start + EVENTS_PER_REQUEST]
         )

@@ -133,14 +133,14 @@ def copies_warning(judging: Iterable[Task], learning: Iterable[Task]) -> str | N
     Returns:
         Sentences with their number and an example; None if there is no such task.
     """
-    judging = [one for one in judging if one.fields]
-    learned = {one.input_hash: one.task_id for one in learning if one.fields}
+    judging = [task for task in judging if task.fields]
+    learned = {task.input_hash: task.task_id for task in learning if task.fields}
     copies = [
-        (one.task_id, learned[one.input_hash]) for one in judging if one.input_hash in learned
+        (task.task_id, learned[task.input_hash]) for task in judging if task.input_hash in learned
     ]
     by_input: dict[str, list[str]] = {}
-    for one in judging:
-        by_input.setdefault(one.input_hash, []).append(one.task_id)
+    for task in judging:
+        by_input.setdefault(task.input_hash, []).append(task.task_id)
     repeated = [ids for ids in by_input.values() if len(ids) > 1]
     sentences = [_also_learned_from(copies)] if copies else []
     if repeated:

@@ -171,13 +171,13 @@ def _judged(store: Store, model: Path) -> tuple[Judgement | None, Judgement | No
     """Return the newest judgement of the model's files, and the newest one of any files there."""
     newest = files = None
     # Running the model beats an estimate from logs of another model.
-    for one in chain(_by_running(store, model), _by_logs(model)):
-        newest = newest or one
-        if one.fingerprint is None:  # recorded by an older release
-            return one, newest
+    for judgement in chain(_by_running(store, model), _by_logs(model)):
+        newest = newest or judgement
+        if judgement.fingerprint is None:  # recorded by an older release
+            return judgement, newest
         files = files or fingerprint(model)
-        if one.fingerprint == files:
-            return one, newest
+        if judgement.fingerprint == files:
+            return judgement, newest
     return None, newest
 
 

@@ -48,14 +48,14 @@ def with_common_tasks(rows: pl.DataFrame, shared: pl.DataFrame) -> pl.DataFrame:
         return rows
     names, tasks = np.unique(rows["task_hash"].to_numpy(), return_inverse=True)
     values = np.unique(shared["value"].to_numpy(), return_inverse=True)[1]
-    found = _connected(tasks[shared["row"].to_numpy()], values, len(names))
-    together = np.bincount(found, minlength=len(names))
+    groups = _connected(tasks[shared["row"].to_numpy()], values, len(names))
+    together = np.bincount(groups, minlength=len(names))
     # The split holds out the tasks with the smallest hashes, and the least of several hashes is
     # often small. It is hashed again, so that common tasks are not held out more often than others.
     common = names.copy()
     for first in np.flatnonzero(together > 1):
         common[first] = int(sha256(f"copies of {names[first]}".encode()).hexdigest()[:16], 16)
-    return rows.with_columns(task_hash=pl.Series(common[found[tasks]], dtype=pl.UInt64))
+    return rows.with_columns(task_hash=pl.Series(common[groups[tasks]], dtype=pl.UInt64))
 
 
 def drawn_together(rows: pl.DataFrame) -> bool:

@@ -167,10 +167,10 @@ def _naming_untried(verdict: Verdict, choices: Choices, shares: Floats) -> Verdi
     if not untried:
         return verdict
     reasons = (
-        replace(one, text=f"{one.text} ({'; '.join(untried)})")
-        if one.cause is Cause.MEAN_WEIGHT
-        else one
-        for one in verdict.reasons
+        replace(reason, text=f"{reason.text} ({'; '.join(untried)})")
+        if reason.cause is Cause.MEAN_WEIGHT
+        else reason
+        for reason in verdict.reasons
     )
     return replace(verdict, reasons=tuple(reasons))
 

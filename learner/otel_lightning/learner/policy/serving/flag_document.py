@@ -72,8 +72,8 @@ def live_shares(
     # not in the file.
     among = flag_rules.cells(flag_rules.features_of(targeting)) if cell is None else [dict(cell)]
     shares: dict[str, float] = {}
-    for one in among:
-        for arm, share in (flag_rules.shares_given(targeting, one) or by_default).items():
+    for features in among:
+        for arm, share in (flag_rules.shares_given(targeting, features) or by_default).items():
             shares[arm] = shares.get(arm, 0.0) + share / len(among)
     return {arm: share for arm, share in shares.items() if share > 0}
 

@@ -196,12 +196,12 @@ def _on_lines(value: Any, start: str, step: str) -> str:
     inside = start + step
     if isinstance(value, dict) and value:
         parts = [
-            f"{json.dumps(name, ensure_ascii=False)}: {_on_lines(one, inside, step)}"
-            for name, one in value.items()
+            f"{json.dumps(name, ensure_ascii=False)}: {_on_lines(item, inside, step)}"
+            for name, item in value.items()
         ]
         return f"{{{inside}{f',{inside}'.join(parts)}{start}}}"
-    if isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
-        parts = [_on_lines(one, inside, step) for one in value]
+    if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        parts = [_on_lines(item, inside, step) for item in value]
         return f"[{inside}{f',{inside}'.join(parts)}{start}]"
     return json.dumps(value, ensure_ascii=False)
 

@@ -147,23 +147,23 @@ def _bucketing(keys: Sequence[str]) -> Part:
 
 def _merged(targetings: Sequence[Mapping[str, Any]], bucketing: Part) -> Part:
     """Combine the targeting of several flags: position by position, or as independent draws."""
-    if all(set(one) == {"if"} for one in targetings):
-        conditions = [one["if"][0] for one in targetings]
+    if all(set(rule) == {"if"} for rule in targetings):
+        conditions = [rule["if"][0] for rule in targetings]
         if all(condition == conditions[0] for condition in conditions):
-            branches = (_merged([one["if"][i] for one in targetings], bucketing) for i in (1, 2))
+            branches = (_merged([rule["if"][i] for rule in targetings], bucketing) for i in (1, 2))
             return {"if": [conditions[0], *branches]}
-    if not all(set(one) == {"fractional"} for one in targetings):
+    if not all(set(rule) == {"fractional"} for rule in targetings):
         raise DataError(
             "The targeting of these flags is not of one form, so they cannot be learned jointly. "
             "Give each flag 'fractional' targeting."
         )
-    lists = [[p for p in one["fractional"] if isinstance(p, list)] for one in targetings]
+    lists = [[p for p in rule["fractional"] if isinstance(p, list)] for rule in targetings]
     weights = [[int((part[1:] or [1])[0]) for part in parts] for parts in lists]
     names = [[str(part[0]) for part in parts] for parts in lists]
     # Flags with our bucketing and equal weights draw together: the n-th entries belong together.
     # All others draw independently, so every combination has the product of the shares.
-    if all(one["fractional"][:1] == [bucketing] for one in targetings) and all(
-        one == weights[0] for one in weights
+    if all(rule["fractional"][:1] == [bucketing] for rule in targetings) and all(
+        shares == weights[0] for shares in weights
     ):
         pairs = zip(zip(*names, strict=True), weights[0], strict=True)
     else:

@@ -184,7 +184,7 @@ def _in_common(policies: pl.DataFrame, key: str) -> pl.DataFrame:
 
     A change of `prompt+model` also changes what is live of `prompt`.
     """
-    keys = [one for one in policies["key"].unique() if joint.in_common(one, key)]
+    keys = [name for name in policies["key"].unique() if joint.in_common(name, key)]
     return policies.filter(pl.col("key").is_in(keys))
 
 

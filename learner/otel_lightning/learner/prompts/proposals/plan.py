@@ -62,7 +62,7 @@ class Proposed:
     @property
     def candidates(self) -> list[Candidate]:
         """The new variants."""
-        return [one.candidate for one in self.judged if one.candidate]
+        return [judged.candidate for judged in self.judged if judged.candidate]
 
 
 @dataclass(frozen=True, slots=True)

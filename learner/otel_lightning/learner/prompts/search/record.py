@@ -76,7 +76,7 @@ class SearchRecord:
     @property
     def rollouts(self) -> int:
         """Number of rollouts that all starts together have begun."""
-        return sum(one.rollouts + one.unused for one in self.evaluations)
+        return sum(done.rollouts + done.unused for done in self.evaluations)
 
     def pinned(self, plan: Plan) -> Plan:
         """Return the plan with the beginning of this search, which is noted by the first start."""
@@ -95,7 +95,7 @@ class SearchRecord:
         """Return the rollouts that an evaluation takes from the budget besides its own."""
         if self._is_known(number, key):
             return self.evaluations[number].unused
-        return sum(one.rollouts + one.unused for one in self.evaluations[number:])
+        return sum(done.rollouts + done.unused for done in self.evaluations[number:])
 
     def begin(self, number: int, key: str, rollouts: int) -> None:
         """Note an evaluation before its first rollout, unless an earlier start has noted it."""
@@ -199,7 +199,7 @@ def _read(folder: Path) -> SearchRecord:
         kept = json.loads(file.read_text(encoding="utf-8"))
         beginning = kept["beginning"]
         evaluations = [
-            Evaluation(**one | {"graded": _graded(one["graded"])}) for one in kept["evaluations"]
+            Evaluation(**row | {"graded": _graded(row["graded"])}) for row in kept["evaluations"]
         ]
         return SearchRecord(
             folder.name,

@@ -52,7 +52,9 @@ class Runs:
         if graded is None:
             graded = self._run(tasks, value, number)
             self.record.end(number, graded)
-        return Evaluated({one.task_id: one.reward for one in graded}, self._records(graded))
+        return Evaluated(
+            {rollout.task_id: rollout.reward for rollout in graded}, self._records(graded)
+        )
 
     def _run(self, tasks: Sequence[Task], value: Any, number: int) -> list[Graded]:
         # The hash of the prompt and the tasks is in it, so that the journal of one prompt never
@@ -74,7 +76,7 @@ class Runs:
             )
         if not report.rewards:
             raise self._without_rewards(report)
-        return [Graded(one, report.tasks[one], reward) for one, reward in report.rewards.items()]
+        return [Graded(name, report.tasks[name], reward) for name, reward in report.rewards.items()]
 
     def _without_rewards(self, report: Report) -> DataError:
         """Return the error that says whose fault it is: the agent's, or the grader's."""
@@ -86,7 +88,7 @@ class Runs:
                 f"({in_words(report.statuses)}). The last one said: "
                 f"{self._end_of_output(report)}. {ANEW}"
             )
-        problems = " ".join(f"Grading: {one.rstrip('.')}." for one in report.problems)
+        problems = " ".join(f"Grading: {problem.rstrip('.')}." for problem in report.problems)
         if self.grading.is_given:
             return DataError(
                 f"No rollout of the search has a reward, though {report.statuses[OK]} of "
@@ -123,17 +125,17 @@ class Runs:
         return file
 
     def _records(self, graded: Sequence[Graded]) -> Mapping[str, Record]:
-        rewards = {one.rollout_id: one.reward for one in graded}
+        rewards = {rollout.rollout_id: rollout.reward for rollout in graded}
         low, high = min(rewards.values()), max(rewards.values())
         # Below the middle is a failure. If all are equal, they are failures unless they reach 0.5.
         middle = (low + high) / 2 if low < high else max(low, 0.5)
         rows = pl.DataFrame(
             [
-                {"rollout_id": one, "judged_as": one, "arm": "this", "outcome": value}
-                for one, value in rewards.items()
+                {"rollout_id": rollout_id, "judged_as": rollout_id, "arm": "this", "outcome": value}
+                for rollout_id, value in rewards.items()
             ]
         ).with_columns(failed=pl.col("outcome") < middle)
-        tasks = {one.rollout_id: one.task_id for one in graded}
+        tasks = {rollout.rollout_id: rollout.task_id for rollout in graded}
         with open_store(self.store) as db:
             records = make_records(db, Rollouts(rows, 1, 0), list(rewards))
         return {tasks[rollout]: record for rollout, record in records.items()}

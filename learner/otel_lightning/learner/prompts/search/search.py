@@ -162,7 +162,7 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
         self._begin(list(tasks.values()), value)
         result = self._search.evaluate(list(tasks.values()), value, self._evaluations)
         self._evaluations += 1
-        rewards = [result.rewards[one] for one in tasks if one in result.rewards]
+        rewards = [result.rewards[task] for task in tasks if task in result.rewards]
         if not rewards:
             raise DataError(
                 "No rollout of the search has a reward. Give a grader, or let the agent send "
@@ -204,7 +204,9 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Pass the records on to `propose_new_texts`."""
         del candidate
-        records = [{"record": one} for one in eval_batch.trajectories or () if one is not None]
+        records = [
+            {"record": record} for record in eval_batch.trajectories or () if record is not None
+        ]
         return dict.fromkeys(components_to_update, records)
 
     def propose_new_texts(
@@ -333,7 +335,7 @@ def _optimized(
         raise adapter.failure
     # The first candidate is the prompt that the search began with.
     scored = zip(result.val_aggregate_scores[1:], result.candidates[1:], strict=True)
-    return sorted(scored, key=lambda one: -one[0])
+    return sorted(scored, key=lambda pair: -pair[0])
 
 
 def _chosen(scored: Sequence[tuple[float, Texts]], asked: _Asked, count: int) -> tuple[Judged, ...]:
@@ -350,7 +352,8 @@ def _chosen(scored: Sequence[tuple[float, Texts]], asked: _Asked, count: int) ->
         value = value_of(parent, texts)
         best[str(value)] = score, value
     return tuple(
-        _kept_or_refused(one, one.candidate, best) if one.candidate else one for one in asked.judged
+        _kept_or_refused(answer, answer.candidate, best) if answer.candidate else answer
+        for answer in asked.judged
     )
 
 

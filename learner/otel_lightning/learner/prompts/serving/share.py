@@ -181,11 +181,13 @@ def _write(store: Store, file: flag_file.FlagFile, wanted: VariantChange) -> tup
     new = shares_of(candidates, wanted.share)
     weights = diluted(document, key, new, wanted.retired)
     part = flag_document.policy_part(document, key, weights, run_id)
-    part["metadata"] |= {f"{CANDIDATE}.{one.name}": f"{one.parent} {run_id}" for one in candidates}
+    part["metadata"] |= {
+        f"{CANDIDATE}.{candidate.name}": f"{candidate.parent} {run_id}" for candidate in candidates
+    }
     changed = flag_document.with_flag_part(document, key, part)
     text = flag_file.text_with_part(file, changed, key)
     text = with_members(text, ("flags", key, "variants"), {c.name: c.value for c in candidates})
-    before, after = (flag_document.live_shares(one, key) for one in (document, changed))
+    before, after = (flag_document.live_shares(state, key) for state in (document, changed))
     row = _row(file, wanted, part | {"arms": after})
     # Rollback and reports want the learned policy beneath, not the run that added variants to it.
     row["version"] = _base(store, key, row["version"])

@@ -148,12 +148,12 @@ class Engine:
         """
         progress = Progress("Rollouts", total)
         done = total - len(planned)
-        waiting = deque(self._next(one) for one in planned)
+        waiting = deque(self._next(rollout) for rollout in planned)
         # Ends when nothing runs: either nothing waits, or a stop was asked for and what ran has
         # ended.
         while self._start_some(waiting):
             self._handle_second_stop()
-            self.receiver.look(self.journal.started[one].time for one in self.running)
+            self.receiver.look(self.journal.started[rollout_id].time for rollout_id in self.running)
             for ended in self.executor.ended(POLL_SECONDS):
                 attempt = self._record_end(ended)
                 # A lost attempt goes to the end of the queue, so that a passing fault has time to
@@ -268,6 +268,6 @@ def send_ended(
         more: Further events for the same request, which is one transaction of the store.
     """
     started = journal.started
-    attempts = [attempt_event(started[one.rollout_id].about, one, journal.outputs) for one in ends]
+    attempts = [attempt_event(started[end.rollout_id].about, end, journal.outputs) for end in ends]
     receiver.send([*attempts, *more])
-    journal.note_stored(one.rollout_id for one in ends)
+    journal.note_stored(end.rollout_id for end in ends)

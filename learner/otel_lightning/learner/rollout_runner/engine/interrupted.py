@@ -28,8 +28,8 @@ def note_interrupted_elsewhere(
 
     Run again under the same id, such a rollout would have the calls of both attempts.
     """
-    open_ones = [one for one in rollouts if past[one.key].is_open(job.retries)]
-    nexts = {one.rollout_id(len(past[one.key].ends)): one for one in open_ones}
+    open_ones = [rollout for rollout in rollouts if past[rollout.key].is_open(job.retries)]
+    nexts = {rollout.rollout_id(len(past[rollout.key].ends)): rollout for rollout in open_ones}
     asked = [name for name in nexts if name not in journal.started]
     if not asked:
         return

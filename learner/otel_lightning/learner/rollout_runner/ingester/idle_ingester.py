@@ -150,7 +150,7 @@ class IdleIngester:
             return
         slow = time.time_ns() - int(QUICK_SECONDS * 1e9)
         is_late = time.monotonic() >= self.until
-        if is_late or any(one < slow for one in started_ns) or self._is_asked():
+        if is_late or any(started < slow for started in started_ns) or self._is_asked():
             self.wake()
 
     def wake(self) -> None:

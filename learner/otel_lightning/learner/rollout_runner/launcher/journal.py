@@ -68,17 +68,17 @@ class Journal:
 
     def note_ended(self, *ends: Ended) -> None:
         """Append how attempts ended."""
-        self.write(*({"event": "ended", **asdict(one)} for one in ends))
+        self.write(*({"event": "ended", **asdict(end)} for end in ends))
 
     def note_interrupted(self) -> list[Ended]:
         """Note that attempts which started and never ended were interrupted; return them."""
         cut = [
-            Ended(one, INTERRUPTED, started.time, time.time_ns(), reason=RUNNER_KILLED)
-            for one, started in self.started.items()
-            if one not in self.ended
+            Ended(rollout_id, INTERRUPTED, started.time, time.time_ns(), reason=RUNNER_KILLED)
+            for rollout_id, started in self.started.items()
+            if rollout_id not in self.ended
         ]
         self.note_ended(*cut)
-        self.ended |= {one.rollout_id: one for one in cut}
+        self.ended |= {end.rollout_id: end for end in cut}
         return cut
 
     def note_stored(self, rollouts: Iterable[str]) -> None:
@@ -92,7 +92,7 @@ class Journal:
 
     def unsent(self) -> list[Ended]:
         """Return the ended attempts that are not in the store."""
-        return [one for name, one in self.ended.items() if name not in self.stored]
+        return [end for name, end in self.ended.items() if name not in self.stored]
 
     def forget_inputs(self) -> None:
         """Delete the tasks as agents read them."""

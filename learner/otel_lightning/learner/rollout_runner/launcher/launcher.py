@@ -113,37 +113,37 @@ class Launcher:
             OSError: If it cannot be started.
         """
         pid = _started(spec, pipes.theirs)
-        one = self.running[pid] = Running(spec, pid, 0, None)
-        one.pipes = pipes
-        return one
+        process = self.running[pid] = Running(spec, pid, 0, None)
+        process.pipes = pipes
+        return process
 
     def stop(self, spec: dict[str, Any]) -> None:
         """Ask one process to end, or all agents if none is named."""
-        for one in list(self.running.values()):
-            wanted = not one.is_service if spec["id"] is None else one.spec["id"] == spec["id"]
-            if wanted:
-                self.end(one, "interrupted")
+        name = spec["id"]
+        for process in list(self.running.values()):
+            if process.spec["id"] == name or (name is None and not process.is_service):
+                self.end(process, "interrupted")
 
     def reap(self) -> None:
         """Report every process that has ended."""
         while pid := _next_ended():
-            one = self.running.get(pid)
+            process = self.running.get(pid)
             # Until it is waited for, its id and its group cannot be another's.
-            behind = self._end_what_it_left(one) if one else 0
+            behind = self._end_what_it_left(process) if process else 0
             _, status, usage = os.wait4(pid, 0)
             self.left_behind.pop(pid, None)
-            if one is None:
+            if process is None:
                 continue
             del self.running[pid]
             code = os.waitstatus_to_exitcode(status)
-            if self.workers and one.pipes:
-                self.workers.has_ended(one, code)
+            if self.workers and process.pipes:
+                self.workers.has_ended(process, code)
                 continue
             self.report_end(
                 ended(
-                    one.spec,
-                    one.status,
-                    one.started_ns,
+                    process.spec,
+                    process.status,
+                    process.started_ns,
                     exit_code=code if code >= 0 else None,
                     signal=-code if code < 0 else None,
                     left=behind,
@@ -154,15 +154,16 @@ class Launcher:
     def enforce_limits(self) -> None:
         """End processes that are slow, write too much or were left behind; kill those that stay."""
         now = time.monotonic()
-        for pid, one in list(self.running.items()):
+        for pid, process in list(self.running.items()):
             # `kill_at` is set by the first SIGTERM. From then on only its deadline counts, not the
             # others.
-            if one.kill_at is not None and now >= one.kill_at:
-                _signal(pid, signal.SIGKILL, os.killpg)
-            elif one.kill_at is None and one.deadline is not None and now >= one.deadline:
-                self.end(one, "interrupted" if one.is_leaving else "timeout")
-            elif one.kill_at is None and _writes_too_much(one.spec):
-                self.end(one, "output")
+            if process.kill_at is not None:
+                if now >= process.kill_at:
+                    _signal(pid, signal.SIGKILL, os.killpg)
+            elif process.deadline is not None and now >= process.deadline:
+                self.end(process, "interrupted" if process.is_leaving else "timeout")
+            elif _writes_too_much(process.spec):
+                self.end(process, "output")
         for pid, kill_at in self.left_behind.items():
             if now >= kill_at:
                 _signal(pid, signal.SIGKILL)
@@ -177,50 +178,50 @@ class Launcher:
     def _end_in_order(self) -> None:
         """Let the agents finish, and once there are none, end the services."""
         now = time.monotonic()
-        agents = [one for one in self.running.values() if not one.is_service]
-        for one in agents or list(self.running.values()):
-            if one.kill_at is not None or one.is_leaving:
+        agents = [process for process in self.running.values() if not process.is_service]
+        for process in agents or list(self.running.values()):
+            if process.kill_at is not None or process.is_leaving:
                 continue
-            at = now + one.spec.get("grace", 2.0)
-            if self.workers and one.pipes:
-                self.workers.let_finish(one)
-            elif one.is_service:
-                self.end(one, "interrupted")
-            elif one.deadline is None or one.deadline > at:
+            at = now + process.spec.get("grace", 2.0)
+            if self.workers and process.pipes:
+                self.workers.let_finish(process)
+            elif process.is_service:
+                self.end(process, "interrupted")
+            elif process.deadline is None or process.deadline > at:
                 # What ends by itself in that time need not run again.
-                one.is_leaving, one.deadline = True, at
+                process.is_leaving, process.deadline = True, at
 
-    def end(self, one: Running, status: str) -> None:
+    def end(self, process: Running, status: str) -> None:
         """Ask a process to end, for the reason that its status tells."""
-        if one.kill_at is None:
-            one.status = status
-            one.kill_at = time.monotonic() + one.spec.get("grace", 2.0)
-            _signal(one.pid, signal.SIGTERM, os.killpg)
+        if process.kill_at is None:
+            process.status = status
+            process.kill_at = time.monotonic() + process.spec.get("grace", 2.0)
+            _signal(process.pid, signal.SIGTERM, os.killpg)
 
-    def _end_what_it_left(self, one: Running) -> int:
+    def _end_what_it_left(self, process: Running) -> int:
         """Ask the processes of an ended agent to end; return their number."""
-        grace = one.spec.get("grace", 2.0)
-        at = time.monotonic() + (grace if one.status == "exited" else 0)  # else it had its time
-        found = [
+        grace = process.spec.get("grace", 2.0)
+        at = time.monotonic() + (grace if process.status == "exited" else 0)  # else it had its time
+        strays = [
             pid
             for pid in _children()
-            if pid not in self.running and pid not in self.left_behind and _is_of(pid, one)
+            if pid not in self.running and pid not in self.left_behind and _is_of(pid, process)
         ]
         # The group signal misses processes that moved to a session of their own; these are in
-        # `found`.
-        self.left_behind.update(dict.fromkeys(found, at))
-        number = signal.SIGTERM if one.status == "exited" else signal.SIGKILL
-        _signal(one.pid, number, os.killpg)
-        for pid in found:
+        # `strays`.
+        self.left_behind.update(dict.fromkeys(strays, at))
+        number = signal.SIGTERM if process.status == "exited" else signal.SIGKILL
+        _signal(process.pid, number, os.killpg)
+        for pid in strays:
             _signal(pid, number)
-        return len(found)
+        return len(strays)
 
     def _find_orphans(self, now: float) -> None:
         """Find processes whose parent has ended, in any session, and end them."""
         for pid in _children():
             is_known = pid in self.running or pid in self.left_behind
             # Its agent may still run: then the agent let it go, and it ends with its agent.
-            if not is_known and not any(_is_of(pid, one) for one in self.running.values()):
+            if not is_known and not any(_is_of(pid, process) for process in self.running.values()):
                 self.left_behind[pid] = now + 2.0
                 _signal(pid, signal.SIGTERM)
 
@@ -379,7 +380,7 @@ def _program(name: str, path: bytes) -> str:
     if (name, path) not in _FOUND:
         folders = os.fsdecode(path).split(os.pathsep)
         places = [os.path.join(folder or ".", name) for folder in folders]  # noqa: PTH118
-        runs = [one for one in places if os.access(one, os.X_OK) and not os.path.isdir(one)]  # noqa: PTH112
+        runs = [p for p in places if os.access(p, os.X_OK) and not os.path.isdir(p)]  # noqa: PTH112
         if not runs:
             raise FileNotFoundError(2, "No such file or directory", name)
         _FOUND[name, path] = runs[0]
@@ -445,16 +446,16 @@ def _stat(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
-def _is_of(pid: int, one: Running) -> bool:
+def _is_of(pid: int, process: Running) -> bool:
     """Return whether a process comes from this agent: by its session, else by its variables."""
     fields = _stat(pid)
-    if fields and int(fields[3]) == one.pid:
+    if fields and int(fields[3]) == process.pid:
         return True
     try:
         variables = _bytes_of(f"/proc/{pid}/environ").split(b"\0")
     except OSError:
         return False
-    return one.mark in variables
+    return process.mark in variables
 
 
 def _signal(pid: int, number: int, send: Callable[[int, int], None] = os.kill) -> None:

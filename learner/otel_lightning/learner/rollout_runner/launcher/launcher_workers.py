@@ -115,14 +115,14 @@ class Workers:
         now = time.time_ns()
         self._launcher.note_started(spec, now)
         try:
-            one = self._running.get(spec["worker"]["id"]) or self._start(spec["worker"])
+            worker = self._running.get(spec["worker"]["id"]) or self._start(spec["worker"])
         except (OSError, ValueError) as error:
             self._launcher.report_end(self._ended(spec, "not_started", now, reason=str(error)))
             return
-        one.asked, one.started_ns = spec, now
-        one.deadline = time.monotonic() + spec["timeout"]
-        _pipes(one).give(spec["line"])
-        self._watch(one)
+        worker.asked, worker.started_ns = spec, now
+        worker.deadline = time.monotonic() + spec["timeout"]
+        _pipes(worker).give(spec["line"])
+        self._watch(worker)
         for other in spec.get("beside", ()):
             # One that cannot be started is told with its first task.
             with suppress(OSError, ValueError):
@@ -130,92 +130,94 @@ class Workers:
 
     def exchange(self, ready: set[int]) -> None:
         """Take the answers at these file descriptors, and write what did not fit before."""
-        for one in list(self._running.values()):
-            pipes = _pipes(one)
+        for worker in list(self._running.values()):
+            pipes = _pipes(worker)
             if pipes.answers in ready:
-                self._take_answers(one)
+                self._take_answers(worker)
             if pipes.tasks in ready:
                 pipes.write()
-                self._watch(one)
+                self._watch(worker)
 
     def dismiss(self) -> None:
         """Tell all workers that there are no more tasks."""
         self._dismissed = True
-        for one in self._running.values():
-            self.let_finish(one)
+        for worker in self._running.values():
+            self.let_finish(worker)
         self._report_if_none_left()
 
-    def let_finish(self, one: Running) -> None:
+    def let_finish(self, worker: Running) -> None:
         """Close a worker's input: what it does not finish within its grace is interrupted."""
-        if one.is_leaving:
+        if worker.is_leaving:
             return
-        one.is_leaving = True
-        pipes = _pipes(one)
+        worker.is_leaving = True
+        pipes = _pipes(worker)
         if pipes.unwritten:  # it has not read its task
-            self._launcher.end(one, "interrupted")
+            self._launcher.end(worker, "interrupted")
             return
         pipes.end_tasks()
-        one.deadline = time.monotonic() + one.spec["grace"]
+        worker.deadline = time.monotonic() + worker.spec["grace"]
 
-    def has_ended(self, one: Running, code: int) -> None:
+    def has_ended(self, worker: Running, code: int) -> None:
         """Forget a worker that has ended; the attempt that it had is lost if nobody ended it."""
-        self._take_answers(one)
-        pipes, poll = _pipes(one), self._launcher.poll
+        self._take_answers(worker)
+        pipes, poll = _pipes(worker), self._launcher.poll
         for end in (pipes.answers, pipes.tasks):
             with suppress(KeyError, ValueError):
                 poll.unregister(end)
         pipes.close()
-        del self._running[one.spec["id"]]
-        if one.asked is not None:
-            status = "lost" if one.status == "exited" else one.status
+        del self._running[worker.spec["id"]]
+        if worker.asked is not None:
+            status = "lost" if worker.status == "exited" else worker.status
             reason = f"the worker ended, code {code}" if status == "lost" else None
-            self._launcher.report_end(self._ended(one.asked, status, one.started_ns, reason=reason))
+            self._launcher.report_end(
+                self._ended(worker.asked, status, worker.started_ns, reason=reason)
+            )
         self._report_if_none_left()
 
     def _start(self, spec: dict[str, Any]) -> Running:
         pipes = Pipes()
         try:
-            one = self._launcher.start_worker(spec, pipes)
+            worker = self._launcher.start_worker(spec, pipes)
         except (OSError, ValueError):
             pipes.close()
             raise
         finally:
             pipes.close_theirs()
-        self._running[spec["id"]] = one
+        self._running[spec["id"]] = worker
         self._launcher.poll.register(pipes.answers, select.POLLIN)
-        return one
+        return worker
 
-    def _watch(self, one: Running) -> None:
+    def _watch(self, worker: Running) -> None:
         """Wait until a worker's input takes more, as long as there is more."""
-        pipes, poll = _pipes(one), self._launcher.poll
+        pipes, poll = _pipes(worker), self._launcher.poll
         if pipes.unwritten:
             poll.register(pipes.tasks, select.POLLOUT)
         else:
             with suppress(KeyError):
                 poll.unregister(pipes.tasks)
 
-    def _take_answers(self, one: Running) -> None:
-        pipes = _pipes(one)
+    def _take_answers(self, worker: Running) -> None:
+        pipes = _pipes(worker)
         for answer in pipes.read():
-            asked, one.asked = one.asked, None
+            asked, worker.asked = worker.asked, None
             # Nobody asked, or it comes too late: then its end tells how the attempt ended.
-            if asked is None or one.kill_at is not None:
-                one.asked = asked
+            if asked is None or worker.kill_at is not None:
+                worker.asked = asked
                 continue
-            if not one.is_leaving:
-                one.deadline = None
+            if not worker.is_leaving:
+                worker.deadline = None
             output, error = output_of(answer)
             with open(asked["stdout"], "wb") as file:  # noqa: PTH123 - as in the launcher
                 file.write(output.encode("utf-8", "replace"))
             code = 0 if error is None else 1
             self._launcher.report_end(
-                self._ended(asked, "exited", one.started_ns, exit_code=code, reason=error)
+                self._ended(asked, "exited", worker.started_ns, exit_code=code, reason=error)
             )
         if pipes.has_ended:
             with suppress(KeyError):
                 self._launcher.poll.unregister(pipes.answers)
-        if one.asked and pipes.unfinished > one.asked["max_output"]:
-            self._launcher.end(one, "output")
+        if worker.asked and pipes.unfinished > worker.asked["max_output"]:
+            self._launcher.end(worker, "output")
 
     def _report_if_none_left(self) -> None:
         if self._dismissed and not self._running:
@@ -223,9 +225,9 @@ class Workers:
             self._launcher.report_end(self._ended(none, "exited", time.time_ns()))
 
 
-def _pipes(one: Running) -> Pipes:
-    assert one.pipes is not None  # noqa: S101 - a worker has them
-    return one.pipes
+def _pipes(worker: Running) -> Pipes:
+    assert worker.pipes is not None  # noqa: S101 - a worker has them
+    return worker.pipes
 
 
 def output_of(answer: dict[str, Any]) -> tuple[str, str | None]:

@@ -171,11 +171,11 @@ class Processes:
             raise LauncherDiedError(f"the launcher ended, code {self._process.wait(5)}")
         *whole, self._rest = (self._rest + data).split(b"\n")
         for line in whole:
-            one = Ended(**json.loads(line))
-            if one.service:
-                self._services[one.rollout_id] = one
+            end = Ended(**json.loads(line))
+            if end.service:
+                self._services[end.rollout_id] = end
             else:
-                yield one
+                yield end
 
     def service_ended(self, name: str) -> Ended | None:
         """Return how a service ended, or None while it runs."""

@@ -77,7 +77,7 @@ def measure(composition: Composition, judgements: pl.DataFrame) -> pl.DataFrame:
         Columns rollout_id, name, value, weight, low, high.
     """
     schema = {"name": pl.String, "weight": pl.Float64, "low": pl.Float64, "high": pl.Float64}
-    settings = pl.DataFrame([asdict(one) for one in composition.measures], schema=schema)
+    settings = pl.DataFrame([asdict(part) for part in composition.measures], schema=schema)
     return (
         _last(judgements.filter(pl.col("value").is_not_null()))
         .group_by("rollout_id", "name", maintain_order=True)
@@ -115,7 +115,7 @@ def _last(judgements: pl.DataFrame) -> pl.DataFrame:
 
 def _measure_parts(composition: Composition, measured: pl.DataFrame) -> pl.DataFrame:
     value, low, high = pl.col("value"), pl.col("low"), pl.col("high")
-    total = sum(one.weight for one in composition.measures)
+    total = sum(part.weight for part in composition.measures)
     # Weights of the measures that are there add up to the total of all.
     weight = pl.col("weight") * total / pl.sum("weight").over("rollout_id")
     explanation = pl.format("{} of [{}, {}], weight {}", value, low, high, weight.round(4))
@@ -179,7 +179,7 @@ def _outside_range(broken: pl.DataFrame) -> Iterator[Exclusion]:
 
 
 def _missing(composition: Composition, without: pl.DataFrame) -> Iterator[Exclusion]:
-    measures = ", ".join(one.name for one in composition.measures)
+    measures = ", ".join(part.name for part in composition.measures)
     reason = f"none of {measures} is there" if measures else "none of its inputs is known"
     if without.height:
         yield Exclusion(reason, tuple(without["rollout_id"]))

@@ -172,30 +172,30 @@ def check_rewards(examples: Sequence[Example]) -> None:
 
 def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
     """List warnings about the data, with numbers."""
-    found = []
+    sentences = []
     for reason, count in tokenized.reasons.most_common():
-        found.append(f"{number_of(count, 'transition')} left out: {reason}.")
+        sentences.append(f"{number_of(count, 'transition')} left out: {reason}.")
     groups = informative_groups(examples)
     if groups < FEW_GROUPS:
         tasks = number_of(groups, "task of the train split has", "tasks of the train split have")
-        found.append(
+        sentences.append(
             f"Only {tasks} completions of different advantage; with fewer than {FEW_GROUPS} expect "
             "to learn little. Run more tasks several times."
         )
     models = Counter(e.model for e in examples if e.model)
     if len(models) > 1:
         named = ", ".join(f"{name} ({count})" for name, count in models.most_common(4))
-        found.append(f"{len(models)} models wrote these transitions: {named}.")
+        sentences.append(f"{len(models)} models wrote these transitions: {named}.")
     temperatures = Counter(e.temperature for e in examples)
     other = sum(count for t, count in temperatures.items() if t != 1)
     if other:
-        found.append(
+        sentences.append(
             f"{other:,} of {number_of(len(examples), 'transition')} were sampled at another "
             "temperature than 1; "
             "their logged logprobs are computed again, since servers differ in what they log."
         )
     if count := rebuilt(examples):
-        found.append(
+        sentences.append(
             f"{count:,} of {number_of(len(examples), 'transition')} have no logged token ids: "
             "their tokens were rebuilt from the messages by the chat template, and may not be the "
             "ones that were sampled. Then their importance weights are wrong. Record token ids "
@@ -203,18 +203,18 @@ def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
         )
     if shared := shared_states(examples):
         begin = number_of(shared, "held-out rollout begins", "held-out rollouts begin")
-        found.append(
+        sentences.append(
             f"{begin} with the same messages as rollouts that are trained on. If they are the same "
             "task under different task ids, the gate overestimates the gain: give rollouts of one "
             "task the same id."
         )
     if alike := tasks_alike(examples):
-        found.append(
+        sentences.append(
             f"{alike:,} held-out tasks begin with the same messages as another held-out task. If "
             "they are copies under different task ids, the gate counts one observation several "
             "times: give rollouts of one task the same id."
         )
-    return found
+    return sentences
 
 
 def informative_groups(examples: Sequence[Example]) -> int:
