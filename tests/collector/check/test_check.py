@@ -124,9 +124,11 @@ def test_a_damaged_spool_is_named(store: Store, path: Path) -> None:
 def test_a_disk_that_hangs_when_it_is_read_is_named(store: Store, path: Path) -> None:
     spool_folder(path).mkdir()
     # To open it waits for somebody who writes, as to read from a disk that hangs does.
-    os.mkfifo(segment_path(spool_folder(path), 1))
+    os.mkfifo(segment := segment_path(spool_folder(path), 1))
     store.close()
     told = cli("check", "--store", str(path))
+    with segment.open("wb"):  # so that the process that reads it ends
+        pass
     assert told.returncode == 1
     assert f"the spool cannot use '{spool_folder(path)}'" in told.stdout
     assert "Its disk does not answer" in told.stdout
