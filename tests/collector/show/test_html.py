@@ -67,10 +67,10 @@ def test_markup_in_every_text_stays_text(tmp_path: Path) -> None:
 def test_the_text_of_the_page_is_the_text_that_was_said(text: str) -> None:
     from xml.etree.ElementTree import Element, tostring
 
-    from otel_lightning.collector.show.html import _said
+    from otel_lightning.collector.show.html import _add_message
 
     root = Element("div")
-    _said(root, "user", text)
+    _add_message(root, "user", text)
     said = "\n".join(printable(line.replace("\t", "    ")) for line in text.split("\n"))
     assert Page(tostring(root, encoding="unicode", method="html")).text == f"user{said}"
 
