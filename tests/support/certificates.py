@@ -13,7 +13,8 @@ class Authority:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._openssl("req -x509 -subj /CN=authority -keyout ca.key -out ca.pem")
+        usage = "-addext keyUsage=critical,keyCertSign"  # without it Python 3.13 refuses it
+        self._openssl(f"req -x509 -subj /CN=authority {usage} -keyout ca.key -out ca.pem")
         (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
         for name in ("first", "second", "client"):
             self._openssl(f"req -subj /CN={name} -keyout {name}.key -out {name}.csr")

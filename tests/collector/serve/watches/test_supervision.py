@@ -165,7 +165,7 @@ def test_a_background_thread_that_fails_goes_on_is_counted_and_raises_an_alarm(
             process.terminate()
             assert process.wait(60) == 0
     assert "alarm" not in cli("check", "--store", str(store)).stdout
-    assert log.read_text().count("the file is broken") == 1
+    assert log.read_text().count("StoreError: the file is broken") == 1
     assert log.read_text().count("Alarm 'restarting'") == 1
 
 
