@@ -112,6 +112,20 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_control_c_during_a_statement_ends_without_a_traceback() -> None:
+    def stopped() -> None:
+        """What DuckDB raises when Ctrl-C comes while a statement runs."""
+        try:
+            raise KeyboardInterrupt  # noqa: TRY301  as DuckDB chains it
+        except KeyboardInterrupt as pressed:
+            raise RuntimeError("Query interrupted") from pressed
+
+    with pytest.raises(click.Abort), expected_errors():
+        stopped()
+    with pytest.raises(RuntimeError, match="other"), expected_errors():
+        raise RuntimeError("other")
+
+
 OPTIONS_OF_SERVE = """
 import sys
 from otel_lightning.collector.cli import main

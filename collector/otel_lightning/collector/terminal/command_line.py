@@ -38,6 +38,11 @@ def expected_errors(*others: type[Exception]) -> Iterator[None]:
             text = f"{named}{error.strerror}"
         # DuckDB's errors quote stored values, whose control characters must not reach a terminal.
         raise click.ClickException("\n".join(map(printable, text.split("\n")))) from error
+    except RuntimeError as error:
+        # DuckDB raises this after Ctrl-C during a statement.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise click.Abort from error
+        raise
 
 
 @contextmanager
