@@ -3,6 +3,7 @@
 Pydantic AI writes the messages of a call once it is answered, and those of a run also if it failed.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from otel_lightning.collector.derive import span_rows
@@ -29,11 +30,12 @@ def fill(calls: Sequence[LlmCall], runs: Iterable[AgentRun], nodes: Nodes) -> It
         return
     above = [(call.trace_id, call.parent_span_id or "") for call in calls]
     around = inherited(nodes, {place: place for place in asked}, above)
-    below = [around.get(place) for place in above]
-    for place, call in zip(below, calls, strict=True):
-        if place is not None and call.error_type and below.count(place) == 1:
-            if unpack(call).input_messages:
-                continue
-            call.input_messages = asked[place]
+    runs_of_calls = [around.get(place) for place in above]
+    calls_of_run = Counter(runs_of_calls)
+    for run_place, call in zip(runs_of_calls, calls, strict=True):
+        if run_place is None or calls_of_run[run_place] > 1 or not call.error_type:
+            continue
+        if not unpack(call).input_messages:
+            call.input_messages = asked[run_place]
             call.content = span_rows.content_state(call, cut=False)
             yield call
