@@ -90,6 +90,14 @@ def test_a_bad_file_is_named_and_affects_no_other(name: str, tmp_path: Path) -> 
     assert counts(store) == (2, 0)
 
 
+def test_a_folder_without_files_is_named(tmp_path: Path) -> None:
+    (tmp_path / "exported" / "empty").mkdir(parents=True)
+    told = cli_here("load", "exported", cwd=tmp_path)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert "No file is in 'exported'" in told.stderr
+    assert not (tmp_path / "traces.duckdb").exists()
+
+
 def test_files_load_through_a_running_ingester(ingester: Ingester, tmp_path: Path) -> None:
     (tmp_path / "t.pb").write_bytes(GOOD["traces.pb"])
     told = cli("load", str(tmp_path / "t.pb"), "--store", str(ingester.store))

@@ -62,7 +62,7 @@ def test_each_step_shows_what_is_new_with_tools_and_rewards(store: Store) -> Non
     lines = [line.strip() for line in shown(store, "ticket-77").splitlines()]
     assert lines == [
         "rollout ticket-77  support  2 calls  1 tool  3.0 s  terminated  reward 1  " + BEGUN,
-        "no transitions: not built yet",
+        "no transitions: not built yet (`lightning-learn transitions` builds them)",
         "reward    1 ← solved (log) 2027-01-15 09:00:00  It said when.",
         "",
         "0  support  model-7  100→10 tok  1.0 s",

@@ -53,6 +53,9 @@ def load(
     broken: list[str] = []
     loaded: list[Loaded] = []
     paths = expand(files)
+    if not paths:
+        folders = ", ".join(f"'{folder}'" for folder in files)
+        raise click.ClickException(f"No file is in {folders}, nor in a folder below.")
     share_memory()
     keep_files_private()
     with expected_errors(), open_store(store) as opened:

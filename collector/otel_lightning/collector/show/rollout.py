@@ -79,7 +79,7 @@ class Rollout:
     outcome: str
     final_reward: float | None
     excluded: str | None
-    """Why no transitions were built; `not built yet` if the command has not seen this rollout."""
+    """Why no transitions were built; it says so if the command has not seen this rollout."""
     advantages: list[float | None]
     """The advantage of each step that has a transition."""
     rewards: list[Judgement]
@@ -259,7 +259,7 @@ def _read_details(store: Store, summary: Row, calls: Sequence[Row], window: Wind
         details.flags[row["span_id"]].append(row)
     made = _ask(store, "made", rollout=rollout)
     if not made:
-        details.excluded = "not built yet"
+        details.excluded = "not built yet (`lightning-learn transitions` builds them)"
     elif made[0]["excluded"]:
         details.excluded = made[0]["excluded"]
     else:
