@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import Store
-from support.spans import answered, asked, said
+from support.spans import text_message, tool_request, tool_response
 
 SECOND = 10**9
 NOW = 1_800_000_000 * SECOND
@@ -45,12 +45,12 @@ def make(  # noqa: PLR0913 - what a rollout may have
     sent = ExportTraceServiceRequest()
     spans = sent.resource_spans.add().scope_spans.add().spans
     trace = trace_of(name)
-    history = [said("system", "Be kind."), said("user", user)]
+    history = [text_message("system", "Be kind."), text_message("user", user)]
     for step, text in enumerate(answers):
         is_last = step == len(answers) - 1
-        output = said("assistant", text)
+        output = text_message("assistant", text)
         if not is_last:
-            output["parts"] += asked(f"call-{step}", "search", {"order": 70 + step})["parts"]
+            output["parts"] += tool_request(f"call-{step}", "search", {"order": 70 + step})["parts"]
         begins = NOW + (at + 2 * step) * SECOND
         values: dict[str, Any] = {
             "gen_ai.operation.name": "chat", "gen_ai.request.model": "model-7",
@@ -81,7 +81,7 @@ def make(  # noqa: PLR0913 - what a rollout may have
                 "gen_ai.tool.call.arguments": json.dumps({"order": 70 + step}),
                 "gen_ai.tool.call.result": json.dumps(result),
             })  # fmt: skip
-        history += [output, answered(f"call-{step}", result)]
+        history += [output, tool_response(f"call-{step}", result)]
     return sent
 
 

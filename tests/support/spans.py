@@ -75,18 +75,18 @@ def log(  # noqa: PLR0913 - likewise
     )
 
 
-def said(role: str, content: str) -> dict[str, Any]:
+def text_message(role: str, content: str) -> dict[str, Any]:
     """Return a text message of the conventions."""
     return {"role": role, "parts": [{"type": "text", "content": content}]}
 
 
-def asked(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
+def tool_request(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
     """Return an assistant message that asks for a tool."""
     part = {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
     return {"role": "assistant", "parts": [part]}
 
 
-def answered(call_id: str, response: str) -> dict[str, Any]:
+def tool_response(call_id: str, response: str) -> dict[str, Any]:
     """Return a tool's response."""
     part = {"type": "tool_call_response", "id": call_id, "response": response}
     return {"role": "tool", "parts": [part]}
@@ -123,3 +123,16 @@ def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:
     complete_calls(parsed)
     tied = ties(parsed)
     return {*tied.key, *tied.seeks}
+
+
+QUESTION, ANSWER = text_message("user", "Hi"), text_message("assistant", "Hello")
+TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "add"}
+
+
+def tool_loop(**tool: Any) -> list[Span]:
+    """Return two calls with a tool between them, and the tool's span unless there is none."""
+    request = tool_request("c1", "add", '{"a": 2, "b": 3}')
+    first = span(chat([QUESTION], request), id="ask", at=0)
+    second = span(chat([QUESTION, request, tool_response("c1", "5")], ANSWER), id="answer", at=8)
+    ran = [span({**TOOL, **tool}, id="tool", at=4)] if tool else []
+    return [first, *ran, second]

@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.otlp_client import send
 from support.running import Ingester, cli, eventually, running
-from support.spans import answered, asked, chat, said, texts
+from support.spans import chat, text_message, texts, tool_request, tool_response
 
 from otel_lightning.collector.check.doctor import PROBLEM_KINDS, Problem, diagnose
 from otel_lightning.collector.load.batches import Request, load
@@ -19,8 +19,8 @@ SECOND = 10**9
 NOW = 1_790_000_000 * SECOND
 USAGE = {"gen_ai.usage.input_tokens": 3, "gen_ai.usage.output_tokens": 2}
 WELL = chat(
-    [said("user", "Hi")],
-    said("assistant", "Hello"),
+    [text_message("user", "Hi")],
+    text_message("assistant", "Hello"),
     {**USAGE, "gen_ai.request.model": "m", "gen_ai.response.finish_reasons": ["stop"]},
 )
 
@@ -144,13 +144,19 @@ def test_calls_without_content_have_the_switch_that_brings_it(
 
 def test_a_history_that_the_provider_keeps_is_found(store: Store, tmp_path: Path) -> None:
     held = chat(
-        [answered("c", "r")], said("assistant", "b"), {**USAGE, "gen_ai.request.model": "m"}
+        [tool_response("c", "r")],
+        text_message("assistant", "b"),
+        {**USAGE, "gen_ai.request.model": "m"},
     )
     assert found(store, tmp_path, body({"attributes": held}))["history"].number == 1
 
 
 def test_rollouts_of_one_call_that_are_parts_of_one_are_found(store: Store, tmp_path: Path) -> None:
-    part = chat([said("user", "?")], asked("c", "f", {}), {**USAGE, "gen_ai.request.model": "m"})
+    part = chat(
+        [text_message("user", "?")],
+        tool_request("c", "f", {}),
+        {**USAGE, "gen_ai.request.model": "m"},
+    )
     one = found(store, tmp_path, body({"attributes": part}, {}))["parts"]
     assert (one.number, one.total) == (1, 2)
     assert one.example == f"rollout {1:032x}"

@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 from support.regressions import by_span, rows_of
-from support.spans import answered, asked, chat, said, span
+from support.spans import ANSWER, QUESTION, chat, span, text_message, tool_request, tool_response
 
 from otel_lightning.collector.derive.assemble import derive
-
-QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 
 
 def test_a_call_whose_history_only_the_provider_has_is_truncated() -> None:
@@ -19,14 +17,18 @@ def test_a_call_whose_history_only_the_provider_has_is_truncated() -> None:
 
 def test_a_call_after_an_unknown_previous_response_is_truncated() -> None:
     given = span(
-        chat([said("user", "go on")], said("assistant", "so"), {"gen_ai.conversation.id": "resp_9"})
+        chat(
+            [text_message("user", "go on")],
+            text_message("assistant", "so"),
+            {"gen_ai.conversation.id": "resp_9"},
+        )
     )
     (call,) = derive([given], []).llm_calls
     assert (call.content, call.conversation_id) == ("truncated", None)
 
 
 def test_a_call_with_a_tool_response_and_no_request_is_truncated() -> None:
-    given = span(chat([answered("call_1", "21 C")], said("assistant", "21 C")))
+    given = span(chat([tool_response("call_1", "21 C")], text_message("assistant", "21 C")))
     (call,) = derive([given], []).llm_calls
     assert call.content == "truncated"
 
@@ -36,7 +38,7 @@ def test_a_call_with_a_tool_response_and_no_request_is_truncated() -> None:
     [
         ([], "truncated"),
         ([{"type": "text", "content": "Let me see."}], "truncated"),
-        (asked("c1", "sun", {})["parts"], "full"),
+        (tool_request("c1", "sun", {})["parts"], "full"),
     ],
 )
 def test_an_answer_that_lacks_the_tool_calls_of_its_reason_is_truncated(

@@ -5,27 +5,22 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
-from support.spans import answered, asked, chat, said, span
+from support.spans import (
+    ANSWER,
+    QUESTION,
+    chat,
+    span,
+    tool_loop,
+)
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Derived, Event, Span
 
-QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
-TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "add"}
 EVALUATION = "gen_ai.evaluation.result"
 
 
 def response(response_id: str) -> dict[str, Any]:
     return {"gen_ai.response.id": response_id}
-
-
-def tool_loop(**tool: Any) -> list[Span]:
-    """Return two calls with a tool between them, and the tool's span unless there is none."""
-    ask = asked("c1", "add", '{"a": 2, "b": 3}')
-    first = span(chat([QUESTION], ask), id="ask", at=0)
-    second = span(chat([QUESTION, ask, answered("c1", "5")], ANSWER), id="answer", at=8)
-    ran = [span({**TOOL, **tool}, id="tool", at=4)] if tool else []
-    return [first, *ran, second]
 
 
 def judged(value: float, **more: Any) -> Event:

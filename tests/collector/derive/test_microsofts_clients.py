@@ -4,12 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import chat, only_call, said, span
+from support.spans import ANSWER, QUESTION, chat, only_call, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Event
 
-QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 ANSWERING = {
     "gen_ai.operation.name": "invoke_agent",
     "gen_ai.agent.name": "helper",
@@ -111,9 +110,9 @@ def compact(value: Any) -> str:
 def test_a_response_that_is_the_text_of_an_answer_is_read() -> None:
     whole = response_of({"role": "assistant", "content": None, "tool_calls": [CALLED]})
     sent = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
-    given = chat([said("user", compact(sent))], said("assistant", compact([whole])))
+    given = chat([text_message("user", compact(sent))], text_message("assistant", compact([whole])))
     call = only_call(span({**given, "gen_ai.request.model": "m"}, scope=OUTLINED))
-    assert call.input_messages == [said("system", "Be brief."), QUESTION]
+    assert call.input_messages == [text_message("system", "Be brief."), QUESTION]
     assert [one["parts"] for one in call.output_messages or []] == [ASKED]
     assert (call.request_model, call.response_model) == ("m", "m-1")
     assert (call.response_id, call.finish_reason, call.input_tokens) == (
@@ -126,15 +125,15 @@ def test_a_response_that_is_the_text_of_an_answer_is_read() -> None:
 
 def test_the_model_of_a_response_that_the_sdk_built_is_unknown() -> None:
     whole = response_of({"role": "assistant", "content": "Hello"}, model="m")
-    given = chat([QUESTION], said("assistant", compact([whole])))
+    given = chat([QUESTION], text_message("assistant", compact([whole])))
     call = only_call(span({**given, "gen_ai.request.model": "m"}))
     assert (call.request_model, call.response_model) == ("m", None)
 
 
 def test_json_that_an_agent_answers_stays_its_text() -> None:
     text = compact({"question": "Sun?", "choices": ["yes", "no"]})
-    call = only_call(span(chat([QUESTION], said("assistant", text))))
-    assert (call.output_messages or [])[0]["parts"] == said("assistant", text)["parts"]
+    call = only_call(span(chat([QUESTION], text_message("assistant", text))))
+    assert (call.output_messages or [])[0]["parts"] == text_message("assistant", text)["parts"]
 
 
 def test_a_request_without_its_instructions_is_incomplete() -> None:

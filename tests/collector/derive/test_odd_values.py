@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from support.captures import load
 from support.dialects_page import DATA
-from support.spans import chat, said, span, trace_keys
+from support.spans import chat, span, text_message, trace_keys
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.batches import to_arrow
@@ -101,7 +101,9 @@ def test_odd_values_break_no_reader_and_cost_no_other_trace(
     truth: Path, columns: dict[str, pa.Schema]
 ) -> None:
     recorded = load(truth)
-    sound = span(chat([said("user", "Hi")], said("assistant", "Hello")), trace="sound")
+    sound = span(
+        chat([text_message("user", "Hi")], text_message("assistant", "Hello")), trace="sound"
+    )
     for share in SHARES:
         draw = random.Random(f"{truth.parent.name}/{truth.name}/{share}")  # noqa: S311
         spans = [changed_span(one, draw, share) for one in recorded.spans]

@@ -4,14 +4,14 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import only_call, said, span
+from support.spans import only_call, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Span
 
 CITY = {"city": "Rome"}
 SPELLED = json.dumps(CITY)
-SYSTEM, QUESTION = said("system", "Be brief."), said("user", "Is it sunny in Rome?")
+SYSTEM, QUESTION = text_message("system", "Be brief."), text_message("user", "Is it sunny in Rome?")
 ASKED = {"type": "tool_call", "id": "call_1", "name": "sun", "arguments": CITY}
 ANSWER = {"type": "text", "content": "It shines."}
 MODEL = {"gen_ai.request.model": "m", "gen_ai.response.model": "m-1"}
@@ -299,7 +299,11 @@ def test_the_tools_that_ran_after_a_call_of_spring_ai_are_what_it_asked_for() ->
             spring_tool("call_1", 3, "Rome"),
             spring_tool("call_2", 5, "Oslo"),
             spring(
-                "b", 7, "STOP", history, **{"gen_ai.output.messages": [said("assistant", "Yes")]}
+                "b",
+                7,
+                "STOP",
+                history,
+                **{"gen_ai.output.messages": [text_message("assistant", "Yes")]},
             ),
             spring_tool("call_3", 9, "Lima"),
         ],
@@ -313,7 +317,7 @@ def test_the_tools_that_ran_after_a_call_of_spring_ai_are_what_it_asked_for() ->
     ]
     assert (first.finish_reason, second.output_messages) == (
         "tool_calls",
-        [said("assistant", "Yes")],
+        [text_message("assistant", "Yes")],
     )
     assert {first.content, second.content} == {"truncated"}  # texts beside them may be lost
     assert {tool.tool_call_id: tool.llm_span_id for tool in derived.tool_calls} == {
@@ -458,7 +462,7 @@ def test_braintrusts_keys_beside_the_conventions_do_not_decide_who_reads() -> No
         "gen_ai.operation.name": "chat",
         **MODEL,
         "gen_ai.input.messages": [QUESTION],
-        "gen_ai.output.messages": [said("assistant", "It shines.")],
+        "gen_ai.output.messages": [text_message("assistant", "It shines.")],
         "braintrust.span_attributes": {"type": "llm"},
         "braintrust.metadata": {"user": "7"},
     }

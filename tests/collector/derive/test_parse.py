@@ -3,14 +3,17 @@
 from collections.abc import Iterator
 from weakref import WeakValueDictionary
 
-from support.spans import chat, said, span
+from support.spans import chat, span, text_message
 
 from otel_lightning.collector.derive.parse import SPANS_AT_ONCE, TEXT_AT_ONCE, read
 from otel_lightning.collector.derive.rows import Span
 
 
 def call(number: int) -> Span:
-    return span(chat([said("user", f"Hi {number}")], said("assistant", "Hello")), id=f"s{number}")
+    return span(
+        chat([text_message("user", f"Hi {number}")], text_message("assistant", "Hello")),
+        id=f"s{number}",
+    )
 
 
 def test_all_spans_of_a_long_trace_are_read_in_their_order() -> None:

@@ -1,10 +1,8 @@
 """Calls find the agents around them in the tree of spans."""
 
-from support.spans import chat, said, span
+from support.spans import ANSWER, QUESTION, chat, span
 
 from otel_lightning.collector.derive.assemble import derive
-
-QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 
 
 def test_a_deep_trace_is_read_without_recursion_to_the_nearest_agent() -> None:

@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import said, span
+from support.spans import span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Event, LlmCall
 
-ASKED, ANSWERED = [said("user", "Hi")], [said("assistant", "Hello")]
+ASKED, ANSWERED = [text_message("user", "Hi")], [text_message("assistant", "Hello")]
 MODEL = {"gen_ai.system": "openai", "gen_ai.request.model": "m"}
 COUNTS = {"gen_ai.usage.input_tokens": 5, "gen_ai.usage.output_tokens": 2}
 OPENINFERENCE = {"openinference.span.kind": "LLM"}

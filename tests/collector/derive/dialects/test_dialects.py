@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
-from support.spans import chat, only_call, said, span
+from support.spans import chat, only_call, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.dialects import read
@@ -70,7 +70,7 @@ def test_a_span_without_genai_evidence_is_only_structure() -> None:
 
 def test_a_span_that_breaks_its_reader_is_recorded_and_loses_no_other_row() -> None:
     odd = span({"openinference.span.kind": "LLM", "llm.tools.0": "not a tool"}, id="odd")
-    sound = span(chat([said("user", "Hi")], said("assistant", "Hello")), id="sound")
+    sound = span(chat([text_message("user", "Hi")], text_message("assistant", "Hello")), id="sound")
     derived = derive([odd, sound], [])
     assert [call.span_id for call in derived.llm_calls] == ["sound"]
     assert list(derived.unread) == [("t1", "odd")]

@@ -3,11 +3,9 @@
 from typing import Any
 
 import pytest
-from support.spans import said, span
+from support.spans import QUESTION, span
 
 from otel_lightning.collector.derive.assemble import derive
-
-QUESTION = said("user", "Hi")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,9 @@
 """Haystack's dialect."""
 
-from support.spans import only_call, said, span
+from support.spans import ANSWER, QUESTION, only_call, span
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import LlmCall
-
-QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 
 
 def assert_read(call: LlmCall) -> None:

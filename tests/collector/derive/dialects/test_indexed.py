@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.captures import load
 from support.dialects_page import DATA
-from support.spans import answered, asked, only_call, read_call, said, span
+from support.spans import only_call, read_call, span, text_message, tool_request, tool_response
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Span
@@ -147,18 +147,18 @@ def test_bedrocks_blocks_without_types_are_read_from_flattened_messages() -> Non
             )
         )
     )
-    parts = [*said("assistant", "So.")["parts"], *asked("c1", "sun", {})["parts"]]
+    parts = [*text_message("assistant", "So.")["parts"], *tool_request("c1", "sun", {})["parts"]]
     assert call.input_messages == [
-        said("user", "Sun?"),
+        text_message("user", "Sun?"),
         {"role": "assistant", "parts": parts},
-        answered("c1", "It shines."),
+        tool_response("c1", "It shines."),
     ]
 
 
 def test_a_users_list_of_other_objects_stays_text() -> None:
     text = '[{"city": "Rome"}]'
     call = only_call(span(flat(gen_ai__prompt__0__content=text)))
-    assert call.input_messages == [said("user", text)]
+    assert call.input_messages == [text_message("user", text)]
 
 
 def test_reasoning_in_blocks_and_coheres_documents_are_read_as_texts() -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from support.spans import only_call, said, span
+from support.spans import only_call, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import LlmCall
@@ -74,7 +74,7 @@ def test_a_request_under_a_vendors_prefix_is_read_whole() -> None:
     assert (call.request_model, call.response_model) == ("m", "m-1")
     assert (call.input_tokens, call.output_tokens) == (7, 2)
     assert call.request_params == {"stream": True, "top_p": 0.5}
-    assert call.input_messages == [said("user", "Is it sunny in Rome?")]
+    assert call.input_messages == [text_message("user", "Is it sunny in Rome?")]
     assert [one["parts"] for one in call.output_messages or []] == [
         [{"type": "text", "content": '{"sun":true}'}]
     ]

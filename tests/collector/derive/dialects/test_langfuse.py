@@ -1,18 +1,19 @@
 """Langfuse's dialect."""
 
 import pytest
-from support.spans import chat, only_call, read_call, said, span
+from support.spans import ANSWER, chat, only_call, read_call, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import LlmCall
 
-ANSWER = said("assistant", "Hello")
 PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
 
 
 def test_langfuses_keys_on_a_span_of_another_dialect_do_not_hide_what_that_says() -> None:
     added = {"langfuse.observation.type": "generation", "langfuse.observation.model.name": "m"}
-    call = read_call(span(chat([said("user", "Hi")], {}, {"gen_ai.response.id": "r1", **added})))
+    call = read_call(
+        span(chat([text_message("user", "Hi")], {}, {"gen_ai.response.id": "r1", **added}))
+    )
     assert (call.dialect, call.response_id) == ("semconv", "r1")
 
 
@@ -73,7 +74,7 @@ def test_langfuses_metadata_has_the_other_fields_of_a_response() -> None:
 
 
 def test_langfuses_metadata_has_the_system_prompt_as_json_or_as_it_is() -> None:
-    expected = said("system", "Be brief.")
+    expected = text_message("system", "Be brief.")
     for text in ('"Be brief."', "Be brief."):
         call = langfuse({"input": [PLAIN_QUESTION]}, "Yes.", metadata__instructions=text)
         assert (call.input_messages or [])[0] == expected
@@ -82,7 +83,10 @@ def test_langfuses_metadata_has_the_system_prompt_as_json_or_as_it_is() -> None:
 def test_langfuse_lists_the_messages_of_several_choices() -> None:
     texts = [{"role": "assistant", "content": text} for text in ("Yes.", "No.")]
     several = langfuse([PLAIN_QUESTION], texts, model__parameters={"n": 2})
-    assert several.output_messages == [said("assistant", "Yes."), said("assistant", "No.")]
+    assert several.output_messages == [
+        text_message("assistant", "Yes."),
+        text_message("assistant", "No."),
+    ]
     one = langfuse([PLAIN_QUESTION], texts, model__parameters={"n": 1})
     assert len(one.output_messages or ()) == 1
 

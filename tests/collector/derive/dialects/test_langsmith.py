@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.spans import read_call, said, span
+from support.spans import read_call, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Event
@@ -23,7 +23,7 @@ def test_langsmiths_metadata_has_the_fields_of_a_response() -> None:
     call = read_call(span(given))
     assert (call.response_id, call.response_model, call.finish_reason) == ("resp_1", "m-1", "stop")
     assert (call.input_tokens, call.output_tokens) == (9, 4)
-    assert call.input_messages == [said("user", "Hi")]
+    assert call.input_messages == [text_message("user", "Hi")]
 
 
 def test_langsmiths_history_ends_before_its_own_answer() -> None:
@@ -31,7 +31,7 @@ def test_langsmiths_history_ends_before_its_own_answer() -> None:
     answer = {"choices": [{"message": history[1], "finish_reason": "stop"}]}
     kind = {"langsmith.span.kind": "llm", "gen_ai.completion": answer}
     late = read_call(span({**kind, "gen_ai.prompt": {"model": "x", "messages": history}}))
-    assert late.input_messages == [said("user", "Hi")]
+    assert late.input_messages == [text_message("user", "Hi")]
     again = [*history, {"role": "user", "content": "Hi again"}]
     same = read_call(span({**kind, "gen_ai.prompt": {"model": "x", "messages": again}}))
     assert len(same.input_messages or []) == len(again)

@@ -1,7 +1,15 @@
 """LiteLLM's dialect."""
 
 import pytest
-from support.spans import answered, asked, chat, only_call, read_call, said, span
+from support.spans import (
+    chat,
+    only_call,
+    read_call,
+    span,
+    text_message,
+    tool_request,
+    tool_response,
+)
 
 from otel_lightning.collector.derive.assemble import derive
 
@@ -38,20 +46,20 @@ def test_the_end_of_litellms_streams_may_be_late(
 ) -> None:
     """A task of its own ends their span, when the next call may have started."""
     keys = {"litellm.call_id": "x", **(told if streamed else {})}
-    question, lost = said("user", "Sun in Rome?"), {"role": "assistant", "parts": []}
+    question, lost = text_message("user", "Sun in Rome?"), {"role": "assistant", "parts": []}
     function = {"gen_ai.completion.0.function_call.name": "sun"}
     function["gen_ai.completion.0.function_call.arguments"] = '{"city": "Rome"}'
-    asks = asked("c1", "sun", {"city": "Rome"})
-    history = [question, asks, answered("c1", "It shines.")]
+    asks = tool_request("c1", "sun", {"city": "Rome"})
+    history = [question, asks, tool_response("c1", "It shines.")]
     first = chat([question], lost, {**keys, **function})
-    second = chat(history, said("assistant", "Yes."), keys)
+    second = chat(history, text_message("assistant", "Yes."), keys)
     calls = derive([span(first, trace="t1", ends=2), span(second, trace="t2", at=1)], []).llm_calls
     assert (len({call.rollout_id for call in calls}) == 1) is streamed
 
 
 def item(call_id: str) -> dict[str, object]:
     """Return an answer that asks for a tool by the id of the Responses API's item."""
-    return asked(call_id, "w", {"city": "Paris"})
+    return tool_request(call_id, "w", {"city": "Paris"})
 
 
 def test_outputs_without_the_ids_of_tool_calls_continue_at_litellm() -> None:
@@ -61,8 +69,8 @@ def test_outputs_without_the_ids_of_tool_calls_continue_at_litellm() -> None:
         "gen_ai.completion.0.function_call.name": "w",
         "gen_ai.completion.0.function_call.arguments": '{"city": "Paris"}',
     }
-    history = [said("user", "task"), item("call_0"), answered("call_0", "21 C")]
-    later = chat(history, said("assistant", "done"), {"litellm.call_id": "2"})
-    first = span(chat(history[:1], said("assistant", ""), lost), trace="a", id="a")
+    history = [text_message("user", "task"), item("call_0"), tool_response("call_0", "21 C")]
+    later = chat(history, text_message("assistant", "done"), {"litellm.call_id": "2"})
+    first = span(chat(history[:1], text_message("assistant", ""), lost), trace="a", id="a")
     rows = derive([first, span(later, trace="b", id="b", at=3)], [])
     assert [call.rollout_id for call in rows.llm_calls] == ["a", "a"]

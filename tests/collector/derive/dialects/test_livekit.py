@@ -4,12 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import said, span
+from support.spans import ANSWER, QUESTION, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Event, LlmCall
 
-QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 BARE = {"gen_ai.operation.name": "chat"}
 
 
@@ -24,7 +23,7 @@ def attempts(*statuses: str, answer: str | None = None) -> list[LlmCall]:
     """Return the calls of LiveKit's span of a call with attempts that ended so below it."""
     asked = {"gen_ai.request.model": "m", "gen_ai.input.messages": [QUESTION]}
     reason = {"gen_ai.response.finish_reasons": ["stop"], "lk.llm_metrics": "{}"}
-    output = {"gen_ai.output.messages": [said("assistant", answer)]} if answer else {}
+    output = {"gen_ai.output.messages": [text_message("assistant", answer)]} if answer else {}
     request = span({**BARE, **asked, **reason, **output}, id="request", ends=9)
     tries = [
         span(

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.spans import answered, asked, said, span
+from support.spans import span, text_message, tool_request, tool_response
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Span
@@ -46,9 +46,9 @@ def test_an_outline_of_mastras_is_completed_if_the_runs_input_is_known(content: 
     assert second.content == content
     if content == "full":
         assert second.input_messages == [
-            said("user", "Is it sunny in Rome?"),
-            asked("c1", "sun", {"city": "Rome"}),
-            answered("c1", "It shines."),
+            text_message("user", "Is it sunny in Rome?"),
+            tool_request("c1", "sun", {"city": "Rome"}),
+            tool_response("c1", "It shines."),
         ]
 
 
@@ -83,8 +83,8 @@ def test_a_result_that_mastras_outline_has_in_other_words_replaces_the_tools_own
     ]
     derived = derive(spans, [])
     *_, sun, scout = derived.llm_calls[1].input_messages or []
-    assert sun == answered("sun", "It shines.")
-    assert scout == answered("agent-scout", "Rome is seen.")
+    assert sun == tool_response("sun", "It shines.")
+    assert scout == tool_response("agent-scout", "Rome is seen.")
     assert [tool.result for tool in derived.tool_calls] == list(returned.values())
 
 
@@ -109,9 +109,9 @@ def test_a_request_that_mastra_cut_off_is_completed_from_the_run_around_it() -> 
     run = mastra("model_generation", keys, id="run", ends=9)
     _, second = derive([run, *steps], []).llm_calls
     assert second.input_messages == [
-        said("user", "Is it sunny in Rome?"),
-        asked("c1", "sun", {"city": "Rome"}),
-        answered("c1", "It shines."),
+        text_message("user", "Is it sunny in Rome?"),
+        tool_request("c1", "sun", {"city": "Rome"}),
+        tool_response("c1", "It shines."),
     ]
 
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import asked, only_call, read_call, said, span
+from support.spans import only_call, read_call, span, text_message, tool_request
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.dialects import read
@@ -24,7 +24,7 @@ def test_openinference_indexes_may_have_gaps_and_leave_out_empty_arguments() -> 
         f"{call_key}.function.name": "now",
     }
     call = read_call(span(given))
-    assert call.input_messages == [said("user", "Hi")]
+    assert call.input_messages == [text_message("user", "Hi")]
     (part,) = (call.output_messages or [])[0]["parts"]
     assert part == {"type": "tool_call", "id": "c1", "name": "now", "arguments": {}}
 
@@ -40,8 +40,8 @@ def test_openinferences_completion_models_were_asked_a_prompt(attributes: dict[s
     named = {"openinference.span.kind": "LLM", "llm.model_name": "m"}
     (call,) = derive([span({**named, **attributes})], []).llm_calls
     assert (call.operation, call.content) == ("text_completion", "full")
-    assert call.input_messages == [said("user", "Two and two?")]
-    assert call.output_messages == [said("assistant", "Four.")]
+    assert call.input_messages == [text_message("user", "Two and two?")]
+    assert call.output_messages == [text_message("assistant", "Four.")]
 
 
 def test_several_prompts_in_one_span_are_no_history() -> None:
@@ -92,8 +92,8 @@ def test_a_step_without_model_has_its_messages_and_the_providers_body() -> None:
         "output.value": {"text": "", "toolCalls": [call]},
     }
     step = read_call(span(given))
-    assert step.input_messages == [said("user", "Hi")]
-    part = asked("c1", "add", {"a": 2})["parts"]
+    assert step.input_messages == [text_message("user", "Hi")]
+    part = tool_request("c1", "add", {"a": 2})["parts"]
     assert [message["parts"] for message in step.output_messages or []] == [part]
     body = {"id": "r1", "choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]}
     whole = read_call(span({**given, "metadata": {"body": json.dumps(body)}}))
@@ -138,7 +138,9 @@ def test_geminis_answer_has_id_model_usage_and_tool_calls() -> None:
     }
     given = {"openinference.span.kind": "LLM", "output.value": answer}
     call = only_call(span({**given, "llm.model_name": "gemini"}))
-    assert call.output_messages == [{**asked("c1", "add", {"a": 2}), "finish_reason": "tool_calls"}]
+    assert call.output_messages == [
+        {**tool_request("c1", "add", {"a": 2}), "finish_reason": "tool_calls"}
+    ]
     assert (call.request_model, call.response_model) == ("gemini", "gemini-002")
     assert (call.response_id, call.input_tokens, call.output_tokens) == ("r1", 7, 3)
 

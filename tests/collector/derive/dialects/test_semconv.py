@@ -1,13 +1,12 @@
 """Model calls of the GenAI conventions: operation, model, usage and errors."""
 
 import pytest
-from support.spans import chat, only_call, read_call, said, span
+from support.spans import ANSWER, QUESTION, chat, only_call, read_call, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.dialects import read
 from otel_lightning.collector.derive.rows import AgentRun, Event, LlmCall
 
-QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 BARE = {"gen_ai.operation.name": "chat"}
 OPENLIT, ADK = "openlit.instrumentation.anthropic", "gcp.vertex.agent"
 PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
@@ -28,12 +27,14 @@ def test_a_span_of_the_conventions_is_read_whole() -> None:
         "gen_ai.usage.cache_read.input_tokens": 4,
         "gen_ai.conversation.id": "talk-1",
     }
-    call = read_call(span(chat([said("user", "Hi")], said("assistant", "Hello"), more)))
+    call = read_call(
+        span(chat([text_message("user", "Hi")], text_message("assistant", "Hello"), more))
+    )
     assert (call.request_model, call.response_model) == ("gpt-x", "gpt-x-2026")
     assert (call.input_tokens, call.output_tokens, call.cached_input_tokens) == (11, 3, 4)
     assert (call.response_id, call.conversation_id) == ("resp-1", "talk-1")
     assert call.request_params == {"temperature": 0.3}
-    assert call.input_messages == [said("user", "Hi")]
+    assert call.input_messages == [text_message("user", "Hi")]
     assert (call.finish_reason, call.content) == ("stop", "full")
     assert call.reasoning_tokens is None
 
@@ -44,7 +45,7 @@ def test_our_own_token_attributes_are_read_on_any_model_call() -> None:
         "lightning.completion_token_ids": [3],
         "lightning.completion_logprobs": [-0.5],
     }
-    for dialect in (chat([], said("assistant", "x")), {"openinference.span.kind": "LLM"}):
+    for dialect in (chat([], text_message("assistant", "x")), {"openinference.span.kind": "LLM"}):
         call = read_call(span({**dialect, **own}))
         assert call.prompt_token_ids == [1, 2]
         assert call.completion_token_ids == [3]
@@ -58,7 +59,7 @@ def test_an_unknown_operation_with_a_response_id_is_a_call() -> None:
 
 @pytest.mark.parametrize("operation", ["chain", "execute_task", "create_agent", "unknown"])
 def test_operations_that_repeat_the_calls_below_are_no_calls(operation: str) -> None:
-    given = chat([said("user", "Hi")], said("assistant", "Hello"))
+    given = chat([text_message("user", "Hi")], text_message("assistant", "Hello"))
     assert read(span({**given, "gen_ai.operation.name": operation})) is None
 
 
@@ -78,7 +79,7 @@ def test_an_error_has_its_type_and_message() -> None:
 
 def test_an_agent_span_is_a_run_and_its_summed_usage_no_call() -> None:
     given = {
-        **chat([said("user", "Hi")], said("assistant", "Hello")),
+        **chat([text_message("user", "Hi")], text_message("assistant", "Hello")),
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "planner",
         "gen_ai.usage.input_tokens": 99,
@@ -224,7 +225,7 @@ def test_a_span_that_fails_after_the_answer_keeps_the_finish_reason() -> None:
         [
             span(
                 {
-                    **chat([PLAIN_QUESTION], said("assistant", "Yes.")),
+                    **chat([PLAIN_QUESTION], text_message("assistant", "Yes.")),
                     "gen_ai.response.finish_reasons": ["stop"],
                 },
                 status="ERROR",

@@ -4,20 +4,19 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import chat, log, only_call, said, span
+from support.spans import ANSWER, QUESTION, chat, log, only_call, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Event, LlmCall, Log
 
 DETAILS = "gen_ai.client.inference.operation.details"
-QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 BARE = {"gen_ai.operation.name": "chat"}
 SPAN_IDS = {"trace": "t1", "span_id": "s1"}
 
 
 @pytest.mark.parametrize("carrier", ["event", "log"])
 def test_content_in_a_details_event_is_read_whichever_way_it_came(carrier: str) -> None:
-    content = chat([said("user", "Hi")], said("assistant", "Hello"))
+    content = chat([text_message("user", "Hi")], text_message("assistant", "Hello"))
     if carrier == "event":
         texts = {key: json.dumps(value) for key, value in content.items()}
         given = span({"gen_ai.operation.name": "chat"}, events=(Event(DETAILS, 0, texts),))
@@ -26,8 +25,8 @@ def test_content_in_a_details_event_is_read_whichever_way_it_came(carrier: str) 
         record = log(DETAILS, content, trace="t1", span_id="s1")
         derived = derive([span({"gen_ai.operation.name": "chat"})], [record])
     (call,) = derived.llm_calls
-    assert call.input_messages == [said("user", "Hi")]
-    assert call.output_messages == [said("assistant", "Hello")]
+    assert call.input_messages == [text_message("user", "Hi")]
+    assert call.output_messages == [text_message("assistant", "Hello")]
 
 
 def assert_read(call: LlmCall) -> None:

@@ -4,41 +4,54 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import answered, asked, chat, only_call, read_call, said, span
+from support.spans import (
+    ANSWER,
+    QUESTION,
+    chat,
+    only_call,
+    read_call,
+    span,
+    text_message,
+    tool_request,
+    tool_response,
+)
 
 from otel_lightning.collector.derive.rows import LlmCall
 
-QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 BARE = {"gen_ai.operation.name": "chat"}
 PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
 
 
 def test_a_call_with_a_truncated_message_list_is_truncated() -> None:
-    attributes = chat([], said("assistant", "Hello"))
-    whole = json.dumps([said("user", "A long question")])
+    attributes = chat([], text_message("assistant", "Hello"))
+    whole = json.dumps([text_message("user", "A long question")])
     call = read_call(span({**attributes, "gen_ai.input.messages": whole[:-9]}))
     assert call.content == "truncated"
     assert call.input_messages is None
-    assert call.output_messages == [said("assistant", "Hello")]
+    assert call.output_messages == [text_message("assistant", "Hello")]
 
 
 def test_system_instructions_come_first_and_are_not_doubled() -> None:
-    system = said("system", "Be brief.")
+    system = text_message("system", "Be brief.")
     extra = {"gen_ai.system_instructions": system["parts"]}
-    for history in ([said("user", "Hi")], [system, said("user", "Hi")]):
-        call = read_call(span(chat(history, said("assistant", "Hello"), extra)))
-        assert call.input_messages == [system, said("user", "Hi")]
+    for history in ([text_message("user", "Hi")], [system, text_message("user", "Hi")]):
+        call = read_call(span(chat(history, text_message("assistant", "Hello"), extra)))
+        assert call.input_messages == [system, text_message("user", "Hi")]
 
 
 def test_bare_system_instructions_are_text() -> None:
     extra = {"gen_ai.system_instructions": "Be brief."}
-    call = read_call(span(chat([said("user", "Hi")], said("assistant", "Hello"), extra)))
-    assert (call.input_messages or [])[0] == said("system", "Be brief.")
+    call = read_call(
+        span(chat([text_message("user", "Hi")], text_message("assistant", "Hello"), extra))
+    )
+    assert (call.input_messages or [])[0] == text_message("system", "Be brief.")
 
 
 def test_several_messages_with_one_finish_reason_are_one_turn() -> None:
-    outputs = [asked("c1", "add", {"a": 1}), asked("c2", "add", {"a": 2})]
-    attributes = chat([said("user", "?")], {}, {"gen_ai.response.finish_reasons": ["tool_call"]})
+    outputs = [tool_request("c1", "add", {"a": 1}), tool_request("c2", "add", {"a": 2})]
+    attributes = chat(
+        [text_message("user", "?")], {}, {"gen_ai.response.finish_reasons": ["tool_call"]}
+    )
     call = read_call(span({**attributes, "gen_ai.output.messages": outputs}))
     (message,) = call.output_messages or []
     assert [part["id"] for part in message["parts"]] == ["c1", "c2"]
@@ -46,15 +59,19 @@ def test_several_messages_with_one_finish_reason_are_one_turn() -> None:
 
 
 def test_as_many_finish_reasons_as_messages_are_choices() -> None:
-    outputs = [said("assistant", "Hello"), said("assistant", "Hi")]
-    attributes = chat([said("user", "?")], {}, {"gen_ai.response.finish_reasons": ["stop", "stop"]})
+    outputs = [text_message("assistant", "Hello"), text_message("assistant", "Hi")]
+    attributes = chat(
+        [text_message("user", "?")], {}, {"gen_ai.response.finish_reasons": ["stop", "stop"]}
+    )
     call = read_call(span({**attributes, "gen_ai.output.messages": outputs}))
     assert call.output_messages == outputs
 
 
 def test_ids_that_are_made_of_name_and_place_for_gemini_are_none() -> None:
-    history = [asked("add_0", "add", {}), answered("add_2", "5")]
-    given = chat(history, asked("real_id", "add", {}), {"gen_ai.provider.name": "gcp.gemini"})
+    history = [tool_request("add_0", "add", {}), tool_response("add_2", "5")]
+    given = chat(
+        history, tool_request("real_id", "add", {}), {"gen_ai.provider.name": "gcp.gemini"}
+    )
     call = read_call(span(given))
     sides = [*(call.input_messages or []), *(call.output_messages or [])]
     assert [part["id"] for one in sides for part in one["parts"]] == [None, None, "real_id"]
@@ -63,16 +80,22 @@ def test_ids_that_are_made_of_name_and_place_for_gemini_are_none() -> None:
 
 
 def test_sentrys_texts_and_tool_calls_under_two_keys_are_one_answer() -> None:
-    sent = {"gen_ai.operation.name": "chat", "gen_ai.request.messages": [said("user", "Hi")]}
+    sent = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.messages": [text_message("user", "Hi")],
+    }
     texts = {"gen_ai.response.text": ["Hello", "Hey"]}
     reasons = {"gen_ai.response.finish_reasons": ["stop", "stop"]}
     call = read_call(span({**sent, **texts, **reasons}))
-    assert call.input_messages == [said("user", "Hi")]
-    assert call.output_messages == [said("assistant", "Hello"), said("assistant", "Hey")]
+    assert call.input_messages == [text_message("user", "Hi")]
+    assert call.output_messages == [
+        text_message("assistant", "Hello"),
+        text_message("assistant", "Hey"),
+    ]
     assert call.request_params == {}
     tool = {"id": "c1", "function": {"name": "add", "arguments": {"a": 2}}}
     call = read_call(span({**sent, "gen_ai.response.tool_calls": [tool]}))
-    assert call.output_messages == [asked("c1", "add", {"a": 2})]
+    assert call.output_messages == [tool_request("c1", "add", {"a": 2})]
 
 
 def assert_read(call: LlmCall) -> None:
@@ -127,15 +150,16 @@ def test_a_choice_that_wraps_its_message_is_read() -> None:
 def test_a_tool_calls_own_id_is_kept_over_the_id_of_the_item_that_holds_it() -> None:
     told = {"gen_ai.tool.name": "look, add", "gen_ai.tool.call.id": "call_1, call_2"}
     (output,) = (
-        only_call(span(chat([QUESTION], asked("fc_2", "add", {}), told))).output_messages or []
+        only_call(span(chat([QUESTION], tool_request("fc_2", "add", {}), told))).output_messages
+        or []
     )
     assert output["parts"][0]["id"] == "call_2"
 
 
 def test_a_user_message_that_names_a_tool_call_is_the_tools() -> None:
     result = {"role": "user", "content": "5", "tool_call_id": "c1"}
-    given = {**BARE, "gen_ai.input.messages": [QUESTION, asked("c1", "add", {}), result]}
-    assert (only_call(span(given)).input_messages or [])[-1] == answered("c1", "5")
+    given = {**BARE, "gen_ai.input.messages": [QUESTION, tool_request("c1", "add", {}), result]}
+    assert (only_call(span(given)).input_messages or [])[-1] == tool_response("c1", "5")
 
 
 @pytest.mark.parametrize(
@@ -201,7 +225,7 @@ def test_a_text_that_may_be_only_the_last_piece_of_a_stream_is_truncated() -> No
         chat([QUESTION], ANSWER), scope="opentelemetry.instrumentation.google_generativeai"
     )
     assert only_call(given).content == "truncated"
-    asking = chat([QUESTION], asked("c1", "add", {}))
+    asking = chat([QUESTION], tool_request("c1", "add", {}))
     assert only_call(given._replace(attributes=span(asking).attributes)).content == "full"
 
 
@@ -220,7 +244,7 @@ def test_reasoning_under_a_key_of_its_own_comes_before_the_answer() -> None:
 
 def test_reasoning_under_a_key_of_its_own_is_read() -> None:
     """Strands for TypeScript writes so the assistant's earlier messages."""
-    request = asked("c1", "sun", {"city": "Oslo"})
+    request = tool_request("c1", "sun", {"city": "Oslo"})
     thought = {"reasoning": {"text": "I look.", "signature": "c2ln"}}
     turn = {"role": "assistant", "parts": [thought, *request["parts"]]}
     call = only_call(span(chat([PLAIN_QUESTION], turn)))
@@ -231,8 +255,8 @@ def test_reasoning_under_a_key_of_its_own_is_read() -> None:
 def test_a_users_message_whose_text_was_lost_leaves_the_call_incomplete() -> None:
     """LiteLLM's proxy writes the tool calls and results of Responses as empty texts of the user."""
     lost = [PLAIN_QUESTION, {"role": "user", "parts": [{"type": "text", "content": ""}]}]
-    assert only_call(span(chat(lost, said("assistant", "Yes.")))).content == "redacted"
-    assert only_call(span(chat([PLAIN_QUESTION], said("assistant", "")))).content == "full"
+    assert only_call(span(chat(lost, text_message("assistant", "Yes.")))).content == "redacted"
+    assert only_call(span(chat([PLAIN_QUESTION], text_message("assistant", "")))).content == "full"
 
 
 @pytest.mark.parametrize(("provider", "is_object"), [("gcp.gen_ai", True), ("openai", False)])
@@ -241,7 +265,7 @@ def test_a_response_that_traceloop_wrote_as_text_is_geminis_object(
 ) -> None:
     """What a tool tells Gemini is an object. Other models are told a text, which may be JSON."""
     told = '{"result": "It shines."}'
-    history = [PLAIN_QUESTION, asked("", "sun", {"city": "Rome"}), answered("", told)]
-    keys = chat(history, said("assistant", "Yes."), {"gen_ai.provider.name": provider})
+    history = [PLAIN_QUESTION, tool_request("", "sun", {"city": "Rome"}), tool_response("", told)]
+    keys = chat(history, text_message("assistant", "Yes."), {"gen_ai.provider.name": provider})
     (part,) = (only_call(span(keys)).input_messages or [])[2]["parts"]
     assert part["response"] == (json.loads(told) if is_object else told)

@@ -3,13 +3,12 @@
 from typing import Any
 
 import pytest
-from support.spans import asked, chat, only_call, read_call, said, span
+from support.spans import QUESTION, chat, only_call, read_call, span, text_message, tool_request
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.dialects import read
 from otel_lightning.collector.derive.rows import ToolCall
 
-QUESTION = said("user", "Hi")
 BARE = {"gen_ai.operation.name": "chat"}
 SPRING = {"gen_ai.operation.name": "framework", "gen_ai.system": "spring_ai"}
 PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
@@ -49,7 +48,7 @@ def test_a_call_is_offered_the_tools_that_only_its_agent_names() -> None:
     agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.tool.definitions": tools}
     spans = [
         span(agent, id="agent"),
-        span(chat([QUESTION], asked("c1", "add", {})), id="call", parent="agent"),
+        span(chat([QUESTION], tool_request("c1", "add", {})), id="call", parent="agent"),
         span({**BARE, "gen_ai.operation.name": "embeddings"}, id="embed", parent="agent"),
     ]
     offered = {call.span_id: call.tool_definitions for call in derive(spans, []).llm_calls}
@@ -77,7 +76,7 @@ def test_openlits_calls_of_gemini_continue_each_other_and_have_objects_as_respon
     asks = {"role": "assistant", "parts": [call]}
     first = {**BARE, "gen_ai.system": "gemini", "gen_ai.input.messages": [QUESTION]}
     last = {**first, "gen_ai.input.messages": [QUESTION, asks, {"role": "user", "parts": [told]}]}
-    outputs = [[{"role": "assistant", "parts": [none, call]}], [said("assistant", "Yes.")]]
+    outputs = [[{"role": "assistant", "parts": [none, call]}], [text_message("assistant", "Yes.")]]
     spans = [
         span({**keys, "gen_ai.output.messages": output}, trace=f"t{at}", id=f"s{at}", at=2 * at)
         for at, (keys, output) in enumerate(zip((first, last), outputs, strict=True))
@@ -184,12 +183,26 @@ def test_a_call_that_offers_no_tools_does_not_inherit_its_agents() -> None:
     agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.tool.definitions": tools}
     given = [
         span(agent, id="agent", ends=9),
-        span(chat([said("user", "a")], asked("c", "f", {})), id="s1", parent="agent", at=1),
+        span(
+            chat([text_message("user", "a")], tool_request("c", "f", {})),
+            id="s1",
+            parent="agent",
+            at=1,
+        ),
     ]
     assert derive(given, []).llm_calls[0].tool_definitions == tools
-    empty = chat([said("user", "a")], said("assistant", "b"), {"gen_ai.tool.definitions": []})
-    own = chat([said("user", "a")], asked("c", "f", {}), {"gen_ai.tool.definitions": tools})
-    silent = span(chat([said("user", "a")], said("assistant", "b")), id="s2", parent="agent", at=3)
+    empty = chat(
+        [text_message("user", "a")], text_message("assistant", "b"), {"gen_ai.tool.definitions": []}
+    )
+    own = chat(
+        [text_message("user", "a")], tool_request("c", "f", {}), {"gen_ai.tool.definitions": tools}
+    )
+    silent = span(
+        chat([text_message("user", "a")], text_message("assistant", "b")),
+        id="s2",
+        parent="agent",
+        at=3,
+    )
     for other in (empty, own):
         others = [given[0], span(other, id="s1", parent="agent", at=1), silent]
         calls = {call.span_id: call for call in derive(others, []).llm_calls}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from support.spans import said, span
+from support.spans import span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Derived
@@ -19,8 +19,8 @@ def recorded(kind: str, **keys: Any) -> Derived:
 
 def test_a_function_that_returns_a_text_may_hide_a_part_of_the_call() -> None:
     (call,) = recorded("generation", call__kwargs__q="Sun?", call__return="Yes.").llm_calls
-    assert call.input_messages == [said("user", "Sun?")]
-    assert call.output_messages == [said("assistant", "Yes.")]
+    assert call.input_messages == [text_message("user", "Sun?")]
+    assert call.output_messages == [text_message("assistant", "Yes.")]
     assert call.content == "truncated"
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.spans import answered, asked, only_call, read_call, said, span
+from support.spans import only_call, read_call, span, text_message, tool_request, tool_response
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Event
@@ -35,7 +35,7 @@ MOVED = {
     "gen_ai.tool.definitions": [
         {"type": "function", "name": "sun", "inputSchema": {"type": "object"}}
     ],
-    "gen_ai.input.messages": [said("user", "Is it sunny in Rome?")],
+    "gen_ai.input.messages": [text_message("user", "Is it sunny in Rome?")],
 }
 """A call of the AI SDK 6, as Traceloop's SDK 0.27 for JavaScript rewrites it."""
 
@@ -54,7 +54,7 @@ def test_the_content_that_traceloops_sdk_moves_in_spans_of_the_ai_sdk_is_read() 
     derived = derive([span(given), span(ran, id="s2", at=2)], [])
     (call,), (tool,) = derived.llm_calls, derived.tool_calls
     assert (call.dialect, call.agent_name, call.provider) == ("vercel", "weather", "openai")
-    assert call.input_messages == [said("user", "Is it sunny in Rome?")]
+    assert call.input_messages == [text_message("user", "Is it sunny in Rome?")]
     assert [one["type"] for one in (call.output_messages or [])[0]["parts"]] == [
         "reasoning",
         "tool_call",
@@ -100,8 +100,8 @@ def test_laminars_copies_of_vercels_spans_are_runs_and_executions() -> None:
         "lmnr.span.input": {"city": "Rome"},
         "lmnr.span.output": "It shines.",
     }
-    history = [said("user", "Hi"), asked("call_1", "sun", {"city": "Rome"})]
-    last = {**REQUEST, "gen_ai.input.messages": [*history, answered("call_1", "It shines.")]}
+    history = [text_message("user", "Hi"), tool_request("call_1", "sun", {"city": "Rome"})]
+    last = {**REQUEST, "gen_ai.input.messages": [*history, tool_response("call_1", "It shines.")]}
     derived = derive(
         [
             span(run, id="run", status="ERROR", events=(failed,)),

@@ -5,15 +5,14 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.spans import answered, asked, chat, said, span
+from support.spans import ANSWER, QUESTION, chat, span, text_message, tool_request, tool_response
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.histories.histories import any_history, history
 from otel_lightning.collector.derive.messages.packing import SHORT, pack, unpack
 from otel_lightning.collector.derive.rows import LlmCall
 
-QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
-TOLD = [QUESTION, asked("c1", "add", {"a": 1, "b": 2}), answered("c1", "3")]
+TOLD = [QUESTION, tool_request("c1", "add", {"a": 1, "b": 2}), tool_response("c1", "3")]
 
 
 def call(history: list[Any], **attributes: Any) -> LlmCall:
@@ -33,17 +32,17 @@ def test_the_order_of_keys_is_no_part_of_the_state() -> None:
 
 
 def test_arguments_in_the_models_own_spelling_are_the_same_state() -> None:
-    spelled = [QUESTION, asked("c1", "add", '{"b": 2,  "a": 1}'), answered("c1", "3")]
+    spelled = [QUESTION, tool_request("c1", "add", '{"b": 2,  "a": 1}'), tool_response("c1", "3")]
     assert call(TOLD).state_hash == call(spelled).state_hash
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        [said("user", "Ho")],
-        [said("system", "Hi")],
+        [text_message("user", "Ho")],
+        [text_message("system", "Hi")],
         [QUESTION, QUESTION],
-        [said("user", '{"content":"Hi","type":"text"}')],
+        [text_message("user", '{"content":"Hi","type":"text"}')],
     ],
 )
 def test_another_text_role_or_turn_is_another_state(other: list[Any]) -> None:
@@ -80,8 +79,8 @@ def test_completion_is_words_or_tokens_and_known_however_messages_are_kept(
 
 
 def dialogue(call_id: str, result: str = "21 C") -> LlmCall:
-    sent = [said("user", "weather?"), asked(call_id, "w", {"city": "Paris"})]
-    return call([*sent, answered(call_id, result)])
+    sent = [text_message("user", "weather?"), tool_request(call_id, "w", {"city": "Paris"})]
+    return call([*sent, tool_response(call_id, result)])
 
 
 def test_what_a_model_saw_does_not_depend_on_the_ids_of_tool_calls() -> None:
@@ -93,18 +92,18 @@ def test_what_a_model_saw_does_not_depend_on_the_ids_of_tool_calls() -> None:
 
 def test_what_a_model_saw_tells_which_tool_call_a_response_answers() -> None:
     def parallel(first: str, second: str) -> str | None:
-        both = asked("a", "w", {"city": "Paris"})
-        both["parts"] += asked("b", "w", {"city": "Rome"})["parts"]
-        results = [answered(first, "21 C"), answered(second, "9 C")]
-        return history(call([said("user", "?"), both, *results])).input_hash
+        both = tool_request("a", "w", {"city": "Paris"})
+        both["parts"] += tool_request("b", "w", {"city": "Rome"})["parts"]
+        results = [tool_response(first, "21 C"), tool_response(second, "9 C")]
+        return history(call([text_message("user", "?"), both, *results])).input_hash
 
     assert parallel("a", "b") != parallel("b", "a")
 
 
 def test_a_layer_that_loses_ids_is_continued_all_the_same() -> None:
-    lost = asked("", "w", {"city": "Paris"})
+    lost = tool_request("", "w", {"city": "Paris"})
     lost["parts"][0]["id"] = None
-    first = call([said("user", "weather?")])
+    first = call([text_message("user", "weather?")])
     first.output_messages = [lost]
     later = dialogue("call_1")
     assert set(history(first).with_answer).isdisjoint(history(later).prefixes)
@@ -142,6 +141,8 @@ MESSAGE = st.fixed_dictionaries(
     }
 )
 
+WITHOUT_ID = [tool_request("", "add", {}), tool_response("", "3")]
+
 
 @given(
     st.lists(MESSAGE, max_size=SHORT + 1),
@@ -151,8 +152,8 @@ MESSAGE = st.fixed_dictionaries(
 )
 @example([QUESTION, ANSWER, ANSWER], [ANSWER], False, "full")  # noqa: FBT003
 @example([*TOLD, ANSWER, ANSWER], [ANSWER], False, "full")  # noqa: FBT003
-@example([asked("a", "add", {}), answered("b", "3"), QUESTION], [ANSWER], False, "full")  # noqa: FBT003
-@example([asked("", "add", {}), answered("", "3")], [asked("", "add", {})], False, "full")  # noqa: FBT003
+@example([tool_request("a", "add", {}), tool_response("b", "3"), QUESTION], [ANSWER], False, "full")  # noqa: FBT003
+@example(WITHOUT_ID, WITHOUT_ID[:1], False, "full")  # noqa: FBT003
 def test_a_short_history_has_the_hashes_of_any_history(
     sent: list[Any],
     said: list[Any],

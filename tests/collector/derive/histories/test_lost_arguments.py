@@ -1,22 +1,24 @@
 """Tool calls whose arguments an instrumentation lost in a stream, and that later calls repeat."""
 
 import pytest
-from support.spans import answered, asked, chat, said, span
+from support.spans import chat, span, text_message, tool_request, tool_response
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Derived, Span
 
 SCOPES = ("@traceloop/instrumentation-anthropic", "opentelemetry.instrumentation.bedrock")
-QUESTION = said("user", "Is it sunny in Rome?")
+QUESTION = text_message("user", "Is it sunny in Rome?")
 
 
 def task(scope: str, number: int) -> list[Span]:
     """Return both calls of one task, each in a trace of its own."""
-    lost, whole = (asked(f"c{number}", "sun", given) for given in ({}, {"city": "Rome"}))
-    history = [QUESTION, whole, answered(f"c{number}", "It shines.")]
+    lost, whole = (tool_request(f"c{number}", "sun", given) for given in ({}, {"city": "Rome"}))
+    history = [QUESTION, whole, tool_response(f"c{number}", "It shines.")]
     return [
         span(chat([QUESTION], lost), trace=f"{number}a", at=number, ends=number + 0.5, scope=scope),
-        span(chat(history, said("assistant", "Yes.")), trace=f"{number}b", at=3, scope=scope),
+        span(
+            chat(history, text_message("assistant", "Yes.")), trace=f"{number}b", at=3, scope=scope
+        ),
     ]
 
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import answered, asked, said, span
+from support.spans import span, text_message, tool_request, tool_response
 
 from otel_lightning.collector.derive.assemble import assemble_rows, derive
 from otel_lightning.collector.derive.histories.histories import history
@@ -87,24 +87,29 @@ def test_a_cleared_memory_shares_nothing(memory: MessageMemory) -> None:
 
 
 HISTORIES = {
-    "text": [said("user", "Hi"), said("assistant", "Hello"), said("user", "Why?")] * 5,
+    "text": [
+        text_message("user", "Hi"),
+        text_message("assistant", "Hello"),
+        text_message("user", "Why?"),
+    ]
+    * 5,
     "tools": [
-        said("system", "You add."),
-        said("user", "1 + 2, and 2 + 2?"),
-        asked("c1", "add", {"a": 1, "b": 2}),
-        asked("c2", "add", {"a": 2, "b": 2}),
-        answered("c2", "4"),
-        answered("c1", "3"),
-        said("assistant", "3 and 4"),
-        answered("c9", "asked by nobody"),
-        said("user", 'And ,{"role" too?'),
-        *[said("assistant", "Yes"), said("user", "And then?")] * 3,
+        text_message("system", "You add."),
+        text_message("user", "1 + 2, and 2 + 2?"),
+        tool_request("c1", "add", {"a": 1, "b": 2}),
+        tool_request("c2", "add", {"a": 2, "b": 2}),
+        tool_response("c2", "4"),
+        tool_response("c1", "3"),
+        text_message("assistant", "3 and 4"),
+        tool_response("c9", "asked by nobody"),
+        text_message("user", 'And ,{"role" too?'),
+        *[text_message("assistant", "Yes"), text_message("user", "And then?")] * 3,
     ],
     "thoughts": [
-        said("user", "Hi"),
+        text_message("user", "Hi"),
         {"role": "assistant", "parts": [{"type": "reasoning", "content": "Greet."}]},
-        said("assistant", "Hello"),
-        said("user", "Hi"),
+        text_message("assistant", "Hello"),
+        text_message("user", "Hi"),
     ]
     * 3,
 }
@@ -119,7 +124,7 @@ def test_a_history_that_grows_has_the_hashes_of_one_that_came_whole(
         grown = call("a", conversation(turns[:count], memory))
         grown.lost_ids, grown.output_messages = (
             lost_ids,
-            conversation([said("assistant", "Yes")], memory),
+            conversation([text_message("assistant", "Yes")], memory),
         )
         return history(grown, memory)
 
@@ -174,7 +179,10 @@ def test_a_call_that_changes_its_messages_changes_no_kept_text(
 
 def test_a_memory_changes_no_row() -> None:
     turns = HISTORIES["tools"]
-    said_ = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": [said("assistant", "Yes")]}
+    said_ = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.output.messages": [text_message("assistant", "Yes")],
+    }
     spans = [
         span({**said_, "gen_ai.input.messages": turns[:count]}, id=f"s{count}", at=count)
         for count in range(1, len(turns) + 1)

@@ -4,7 +4,17 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import answered, asked, chat, only_call, read_call, said, span
+from support.spans import (
+    ANSWER,
+    QUESTION,
+    chat,
+    only_call,
+    read_call,
+    span,
+    text_message,
+    tool_request,
+    tool_response,
+)
 
 from otel_lightning.collector.derive.dialects import read
 from otel_lightning.collector.derive.messages.messages import conversation, read_message
@@ -12,24 +22,25 @@ from otel_lightning.collector.derive.rows import LlmCall
 
 BLOCK = "TextContent(type='text', text=\"It's 5\", meta=None)"
 TWO = f"Result(content=[{BLOCK}, ImageContent(type='image', data='')])"
-QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
 
 
 def test_arguments_in_the_models_own_words_are_kept_beside_their_value() -> None:
-    call = read_call(span(chat([said("user", "?")], asked("c1", "add", '{"a":  2}'))))
+    call = read_call(
+        span(chat([text_message("user", "?")], tool_request("c1", "add", '{"a":  2}')))
+    )
     (part,) = (call.output_messages or [])[0]["parts"]
     assert part["arguments"] == {"a": 2}
     assert part["arguments_raw"] == '{"a":  2}'
 
 
 def test_arguments_that_came_as_an_object_have_no_raw_form() -> None:
-    call = read_call(span(chat([said("user", "?")], asked("c1", "add", {"a": 2}))))
+    call = read_call(span(chat([text_message("user", "?")], tool_request("c1", "add", {"a": 2}))))
     assert "arguments_raw" not in (call.output_messages or [])[0]["parts"][0]
 
 
 def test_arguments_that_are_not_json_are_kept_raw_and_not_repaired() -> None:
-    call = read_call(span(chat([said("user", "?")], asked("c1", "add", '{"a": 2'))))
+    call = read_call(span(chat([text_message("user", "?")], tool_request("c1", "add", '{"a": 2'))))
     (part,) = (call.output_messages or [])[0]["parts"]
     assert (part["arguments"], part["arguments_raw"]) == (None, '{"a": 2')
 
@@ -54,7 +65,7 @@ def test_an_id_that_is_empty_is_none() -> None:
 )
 def test_a_result_that_is_the_spelling_of_one_block_is_its_text(result: str, read_as: str) -> None:
     (message,) = read_message({"role": "tool", "tool_call_id": "c1", "content": result})
-    assert message == answered("c1", read_as)
+    assert message == tool_response("c1", read_as)
 
 
 def test_a_tool_call_whose_name_and_arguments_python_spelled_is_read() -> None:
@@ -66,7 +77,7 @@ def test_a_tool_call_whose_name_and_arguments_python_spelled_is_read() -> None:
 
 def test_a_developer_speaks_as_the_system() -> None:
     assert conversation([{"role": "developer", "content": "Be brief."}]) == [
-        said("system", "Be brief.")
+        text_message("system", "Be brief.")
     ]
 
 
@@ -76,13 +87,13 @@ def test_a_users_tool_results_are_tool_messages_before_what_the_user_says() -> N
         {"type": "text", "text": "And now?"},
     ]
     assert read_message({"role": "user", "content": blocks}) == [
-        answered("c1", "5"),
-        said("user", "And now?"),
+        tool_response("c1", "5"),
+        text_message("user", "And now?"),
     ]
 
 
 def test_parallel_calls_written_as_messages_of_their_own_are_one_turn() -> None:
-    calls = [asked("c1", "add", {"a": 1}), asked("c2", "add", {"a": 2})]
+    calls = [tool_request("c1", "add", {"a": 1}), tool_request("c2", "add", {"a": 2})]
     (turn,) = conversation(calls)
     assert [part["id"] for part in turn["parts"]] == ["c1", "c2"]
 
@@ -101,15 +112,15 @@ def test_an_image_is_media_and_its_data_is_not_text() -> None:
 def test_bedrocks_block_of_a_tool_call_may_have_a_type_instead_of_a_key(block: Any) -> None:
     block.get("toolUse", block).update(name="add", input={"a": 2})
     (message,) = read_message({"role": "assistant", "content": [block]})
-    assert message == asked("c1", "add", {"a": 2})
+    assert message == tool_request("c1", "add", {"a": 2})
 
 
 def test_a_role_that_is_a_tools_name_is_the_tools() -> None:
     result = {"role": "weather", "content": "Rain", "additional_kwargs": {}}
     (message,) = read_message({**result, "tool_call_id": "c1"})
-    assert message == answered("c1", "Rain")
+    assert message == tool_response("c1", "Rain")
     assert read_message(result)[0]["role"] == "tool"
-    assert read_message({**result, "role": "human"}) == [said("user", "Rain")]
+    assert read_message({**result, "role": "human"}) == [text_message("user", "Rain")]
 
 
 def test_a_plain_message_is_stored_with_its_role_first_whatever_order_it_came_in() -> None:
@@ -140,20 +151,25 @@ def test_the_name_of_a_class_in_place_of_a_tool_call_is_no_text() -> None:
 def test_a_tool_call_whose_item_is_spelled_inside_its_part_is_read() -> None:
     """OpenLIT writes LangChain's blocks so."""
     asking = {"role": "assistant", "parts": [{"type": "function_call", "content": str(CALL_ITEM)}]}
-    call = only_call(span(chat([QUESTION, asking, answered("c1", "It shines.")], ANSWER)))
+    call = only_call(span(chat([QUESTION, asking, tool_response("c1", "It shines.")], ANSWER)))
     (part,) = (call.input_messages or [])[1]["parts"]
     assert (part["id"], part["name"], part["arguments"]) == ("c1", "sun", {"city": "Rome"})
 
 
 def test_tool_responses_within_an_assistants_message_keep_their_place() -> None:
     """AgentScope keeps all that an agent does for one request in one message."""
-    turn = [*asked("c1", "sun", {"city": "Oslo"})["parts"], *answered("c1", "It shines.")["parts"]]
-    turn += said("assistant", "It is sunny.")["parts"]
-    call = only_call(span(chat([{"role": "assistant", "parts": turn}], said("assistant", "Yes."))))
+    turn = [
+        *tool_request("c1", "sun", {"city": "Oslo"})["parts"],
+        *tool_response("c1", "It shines.")["parts"],
+    ]
+    turn += text_message("assistant", "It is sunny.")["parts"]
+    call = only_call(
+        span(chat([{"role": "assistant", "parts": turn}], text_message("assistant", "Yes.")))
+    )
     assert call.input_messages == [
-        asked("c1", "sun", {"city": "Oslo"}),
-        answered("c1", "It shines."),
-        said("assistant", "It is sunny."),
+        tool_request("c1", "sun", {"city": "Oslo"}),
+        tool_response("c1", "It shines."),
+        text_message("assistant", "It is sunny."),
     ]
 
 
@@ -163,7 +179,7 @@ def answered_without_ids(*results: str) -> LlmCall:
     asks = [{"type": "tool_call", "id": one, "name": "sun", "arguments": {}} for one in ids]
     told = [{"role": "tool", "parts": [{"type": "text", "content": result}]} for result in results]
     history = [PLAIN_QUESTION, {"role": "assistant", "parts": asks}, *told]
-    return only_call(span(chat(history, said("assistant", "It is."))))
+    return only_call(span(chat(history, text_message("assistant", "It is."))))
 
 
 def response_ids(call: LlmCall) -> list[tuple[str | None, str]]:

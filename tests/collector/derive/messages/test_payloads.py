@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.spans import only_call, said, span
+from support.spans import only_call, span, text_message
 
 from otel_lightning.collector.derive.dialects import read
 from otel_lightning.collector.derive.messages.payloads import (
@@ -45,7 +45,7 @@ def test_an_id_and_a_model_that_the_agents_sdk_made_up_are_none(tracer: str) -> 
         call = read(span({**marks, key: response}))
         assert isinstance(call, LlmCall)
         assert call.dialect == tracer
-        assert call.output_messages == [said("assistant", "Hello")]
+        assert call.output_messages == [text_message("assistant", "Hello")]
         return call
 
     item = {"type": "message", "role": "assistant", "content": [TEXT]}
@@ -74,7 +74,7 @@ def test_bedrocks_converse_is_a_request_and_a_response() -> None:
     }
     call = read_call(request, response)
     assert (call.request_model, call.finish_reason) == ("claude-x", "tool_calls")
-    assert call.input_messages == [said("system", "Be brief."), said("user", "Hi")]
+    assert call.input_messages == [text_message("system", "Be brief."), text_message("user", "Hi")]
     offered = {"type": "function", "name": "weather", "parameters": SCHEMA}
     assert call.tool_definitions == [offered]
     assert call.request_params == {"inferenceConfig": {"maxTokens": 9}}
@@ -122,7 +122,7 @@ def test_what_a_provider_counts_apart_is_counted_in_once(
     ],
 )
 def test_a_history_is_found_wherever_a_request_has_it(request_: dict[str, Any]) -> None:
-    assert request_messages(request_) == [said("user", "Hi")]
+    assert request_messages(request_) == [text_message("user", "Hi")]
 
 
 def test_a_request_without_a_history_has_none() -> None:
@@ -132,14 +132,14 @@ def test_a_request_without_a_history_has_none() -> None:
 def test_geminis_system_instruction_is_among_its_parameters() -> None:
     config = {"system_instruction": {"parts": [{"text": "Be brief."}]}, "temperature": 0.5}
     call = read_call({"model": "gemini-x", "contents": "Hi", "config": config}, {})
-    assert call.input_messages == [said("system", "Be brief."), said("user", "Hi")]
+    assert call.input_messages == [text_message("system", "Be brief."), text_message("user", "Hi")]
     assert call.request_params == {"temperature": 0.5}
 
 
 @pytest.mark.parametrize("key", ["system_instruction", "systemInstruction"])
 def test_geminis_system_prompt_is_in_its_config_in_either_spelling(key: str) -> None:
     contents = [{"role": "user", "parts": [{"text": "Hi"}]}]
-    expected = [said("system", "Be brief."), said("user", "Hi")]
+    expected = [text_message("system", "Be brief."), text_message("user", "Hi")]
     assert request_messages({"contents": contents, "config": {key: "Be brief."}}) == expected
 
 
@@ -230,7 +230,9 @@ def test_the_text_of_a_completion_model_is_the_answer() -> None:
     response = {"id": "cmpl-1", "object": "text_completion", "choices": [choice]}
     request = {"model": "i", "prompt": "Tell of Rome."}
     call = only_call(span({**KIND, "input.value": request, "output.value": response}))
-    assert call.output_messages == [{**said("assistant", "It is sunny."), "finish_reason": "stop"}]
+    assert call.output_messages == [
+        {**text_message("assistant", "It is sunny."), "finish_reason": "stop"}
+    ]
 
 
 def test_a_prompt_that_gemini_refused_is_a_call_without_an_answer() -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.spans import asked, chat, said, span
+from support.spans import chat, span, text_message, tool_request
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.messages import messages
@@ -20,14 +20,14 @@ def result(response: Any) -> dict[str, Any]:
 
 def test_a_conversation_goes_on_after_an_approval() -> None:
     history = [
-        said("user", "Is it sunny?"),
+        text_message("user", "Is it sunny?"),
         {"role": "assistant", "parts": [CALL, {"type": "tool-approval-request"}]},
         {"role": "tool", "parts": [{"type": "tool-approval-response"}]},
         result("It is."),
     ]
     spans = [
-        span(chat(history[:1], asked("c1", "sun", {})), trace="t1", id="s1"),
-        span(chat(history, said("assistant", "Yes")), trace="t2", id="s2", at=9),
+        span(chat(history[:1], tool_request("c1", "sun", {})), trace="t1", id="s1"),
+        span(chat(history, text_message("assistant", "Yes")), trace="t2", id="s2", at=9),
     ]
     derived = derive(spans, [])
     assert len({call.rollout_id for call in derived.llm_calls}) == 1

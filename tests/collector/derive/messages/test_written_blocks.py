@@ -4,14 +4,13 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import answered, asked, chat, only_call, said, span
+from support.spans import QUESTION, chat, only_call, span, text_message, tool_request, tool_response
 
 from otel_lightning.collector.derive.messages.messages import read_message
 from otel_lightning.collector.derive.messages.written_blocks import written_out
 
 SUMMARY = [{"text": "It is day.", "type": "summary_text"}]
 ITEM = {"id": "rs_1", "summary": SUMMARY, "type": "reasoning"}
-QUESTION = said("user", "Hi")
 PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
 
 
@@ -44,7 +43,7 @@ CALL_ITEM = {
 def test_tool_calls_that_a_package_wrote_into_the_text_of_an_answer_are_read(spell: Any) -> None:
     """LangChain's content for the Responses API is a list of items."""
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
-    answer = said("assistant", spell([thought, CALL_ITEM])) | {"finish_reason": "stop"}
+    answer = text_message("assistant", spell([thought, CALL_ITEM])) | {"finish_reason": "stop"}
     call = only_call(span(chat([QUESTION], answer)))
     (answer,) = call.output_messages or []
     assert [part["type"] for part in answer["parts"]] == ["reasoning", "tool_call"]
@@ -60,9 +59,14 @@ def test_anthropics_blocks_that_were_written_as_python_spells_them_are_read() ->
     ]
     turn = {"role": "assistant", "parts": [{"type": "text", "content": one} for one in spelled]}
     call = only_call(
-        span(chat([PLAIN_QUESTION, turn, answered("c1", "It shines.")], said("assistant", "Yes")))
+        span(
+            chat(
+                [PLAIN_QUESTION, turn, tool_response("c1", "It shines.")],
+                text_message("assistant", "Yes"),
+            )
+        )
     )
-    (request,) = asked("c1", "sun", {"city": "Oslo"})["parts"]
+    (request,) = tool_request("c1", "sun", {"city": "Oslo"})["parts"]
     assert (call.input_messages or [])[1]["parts"] == [
         {"type": "reasoning", "content": "I look."},
         {"type": "text", "content": "A moment."},
@@ -72,7 +76,7 @@ def test_anthropics_blocks_that_were_written_as_python_spells_them_are_read() ->
 
 def test_anthropics_blocks_that_were_written_as_json_are_read_once() -> None:
     """Traceloop writes so the blocks of LangChain's messages, beside the tool calls in them."""
-    request = asked("c1", "sun", {"city": "Oslo"})
+    request = tool_request("c1", "sun", {"city": "Oslo"})
     blocks = [
         {"signature": "c2ln", "thinking": "I look.", "type": "thinking"},
         {"id": "c1", "input": {}, "name": "sun", "type": "tool_use"},
@@ -86,11 +90,11 @@ def test_anthropics_blocks_that_were_written_as_json_are_read_once() -> None:
 
 @pytest.mark.parametrize("text", ['{"type": "tool_use"}', '{"type": "thought", "thinking": 1}'])
 def test_an_answer_in_json_is_no_block(text: str) -> None:
-    call = only_call(span(chat([PLAIN_QUESTION], said("assistant", text))))
+    call = only_call(span(chat([PLAIN_QUESTION], text_message("assistant", text))))
     assert (call.output_messages or [])[0]["parts"] == [{"type": "text", "content": text}]
 
 
 @pytest.mark.parametrize("text", ["TextBlock(", "TextBlock(text=hello())", "ToolUseBlock()"])
 def test_a_text_that_only_begins_like_a_block_is_a_text(text: str) -> None:
-    call = only_call(span(chat([PLAIN_QUESTION], said("assistant", text))))
+    call = only_call(span(chat([PLAIN_QUESTION], text_message("assistant", text))))
     assert (call.output_messages or [])[0]["parts"] == [{"type": "text", "content": text}]

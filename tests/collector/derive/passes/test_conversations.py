@@ -1,6 +1,6 @@
 """Conversation ids that are ids of responses."""
 
-from support.spans import chat, said, span, trace_keys
+from support.spans import chat, span, text_message, trace_keys
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Span
@@ -16,7 +16,9 @@ def agent(trace: str, at: float, conversation: str | None = None) -> Span:
 
 def call(trace: str, at: float, text: str, response: str, **more: str) -> Span:
     told = chat(
-        [said("user", text)], said("assistant", f"On {text}"), {"gen_ai.request.model": "m"}
+        [text_message("user", text)],
+        text_message("assistant", f"On {text}"),
+        {"gen_ai.request.model": "m"},
     )
     named = {"gen_ai.response.id": response, **more}
     return span(told | named, trace=trace, id=response, parent=f"agent of {trace}", at=at)
@@ -35,8 +37,12 @@ def test_the_first_call_of_an_agent_continues_the_response_that_the_agent_states
     continued = [one.request_params.get("previous_response_id") for one in calls]
     assert continued == [None, "resp_1", "resp_2"]
     told = [
-        *(said("user", "sun"), said("assistant", "On sun")),
-        *(said("user", "rain"), said("assistant", "On rain"), said("user", "snow")),
+        *(text_message("user", "sun"), text_message("assistant", "On sun")),
+        *(
+            text_message("user", "rain"),
+            text_message("assistant", "On rain"),
+            text_message("user", "snow"),
+        ),
     ]
     assert [one.input_messages for one in calls] == [told[:1], told[:3], told]
     assert {one.content for one in calls} == {"full"}

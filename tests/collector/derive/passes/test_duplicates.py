@@ -4,16 +4,14 @@ from typing import Any
 
 import pytest
 from support.regressions import rows_of, spans_of
-from support.spans import asked, chat, said, span
+from support.spans import ANSWER, QUESTION, TOOL, chat, span, text_message, tool_request
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import LlmCall, Span
 
-QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 BARE = {"gen_ai.operation.name": "chat"}
 PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
 REQUEST = {"gen_ai.request.model": "m", "gen_ai.input.messages": [PLAIN_QUESTION]}
-TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "add"}
 
 
 def assert_read(call: LlmCall) -> None:
@@ -75,14 +73,14 @@ def test_a_model_that_answered_is_known_from_the_record_that_does_not_echo_the_r
     answers = {
         **asks,
         "gen_ai.response.model": "m-2026",
-        "gen_ai.output.messages": [said("assistant", "Yes.")],
+        "gen_ai.output.messages": [text_message("assistant", "Yes.")],
     }
     call, late = span(asks, id="a"), span(answers, id="b", trace="t2", at=1, ends=1)
     (merged,) = derive([call, late], []).llm_calls
     assert (merged.span_id, merged.request_model, merged.response_model) == ("a", "m", "m-2026")
 
 
-@pytest.mark.parametrize("answer", [[], [said("assistant", "Ye")]])
+@pytest.mark.parametrize("answer", [[], [text_message("assistant", "Ye")]])
 def test_a_stream_that_broke_off_is_one_call_that_failed(answer: list[dict[str, Any]]) -> None:
     """Logfire's span of the request ends well; only its record of the answer has the error."""
     asks = {**REQUEST, "gen_ai.operation.name": "chat"}
@@ -126,8 +124,8 @@ def test_nested_calls_without_content_that_counted_other_tokens_are_two() -> Non
 
 
 def test_the_id_of_a_streamed_response_is_read_under_logfire() -> None:
-    asks = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": [said("user", "Hi")]}
-    told = {"gen_ai.output.messages": [said("assistant", "Hello")]}
+    asks = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": [text_message("user", "Hi")]}
+    told = {"gen_ai.output.messages": [text_message("assistant", "Hello")]}
     kept = {"response_data": {"message": {"content": "Hello"}, "id": "chatcmpl-1"}}
     for more in ({"gen_ai.response.id": "chatcmpl-1"}, kept):
         streamed = span({**asks, **told, **more}, id="log", at=3, ends=3)
@@ -136,7 +134,7 @@ def test_the_id_of_a_streamed_response_is_read_under_logfire() -> None:
 
 
 def test_a_span_id_of_another_trace_ties_nothing_to_a_merged_call() -> None:
-    other = chat([said("user", "else")], said("assistant", "so"))
+    other = chat([text_message("user", "else")], text_message("assistant", "so"))
     same_id = span(other, trace="other", id="0303030303030303", resource={"service.name": "x"})
     calls = derive([*spans_of("dup_session"), same_id], []).llm_calls
     assert {call.rollout_id for call in calls if call.trace_id == "other"} == {"other"}
@@ -165,7 +163,7 @@ def test_nested_spans_with_equal_output_are_one_call_placed_by_the_inner() -> No
 
 def test_nested_spans_that_name_the_same_tool_call_are_one_call() -> None:
     """OpenLIT records one of the parallel tool calls of Responses."""
-    two = [asked("c1", "sun", {}), asked("c2", "rain", {})]
+    two = [tool_request("c1", "sun", {}), tool_request("c2", "rain", {})]
     both = {"role": "assistant", "parts": [part for one in two for part in one["parts"]]}
     outer = span(chat([QUESTION], both), id="outer", at=0, ends=9)
     inner = span(chat([QUESTION], two[1], response("r1")), id="inner", parent="outer", at=2)

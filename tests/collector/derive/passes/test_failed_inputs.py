@@ -1,10 +1,10 @@
 """Messages of a failed call that only the run of its agent states."""
 
-from support.spans import said, span
+from support.spans import span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 
-QUESTION = said("user", "Is it sunny in Rome?")
+QUESTION = text_message("user", "Is it sunny in Rome?")
 
 
 def test_the_only_call_of_a_run_that_failed_has_the_messages_of_the_run() -> None:

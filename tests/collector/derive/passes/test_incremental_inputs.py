@@ -4,14 +4,14 @@ from typing import Any
 
 from support.captures import load
 from support.dialects_page import DATA
-from support.spans import answered, asked, chat, said, span
+from support.spans import chat, span, text_message, tool_request, tool_response
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import LlmCall, Span
 
-QUESTION = said("user", "Is it sunny in Rome?")
-REQUEST, RESULT = asked("c1", "sun", {"city": "Rome"}), answered("c1", "It shines.")
-ANSWER = said("assistant", "It is.")
+QUESTION = text_message("user", "Is it sunny in Rome?")
+REQUEST, RESULT = tool_request("c1", "sun", {"city": "Rome"}), tool_response("c1", "It shines.")
+ANSWER = text_message("assistant", "It is.")
 TALK = {"gen_ai.conversation.id": "talk"}
 
 
@@ -39,7 +39,7 @@ def test_the_calls_of_copilots_first_turns_are_whole_and_of_later_ones_truncated
 
 
 def test_the_turns_before_a_tools_response_are_those_of_the_call_that_asked() -> None:
-    system = said("system", "Answer about the weather.")
+    system = text_message("system", "Answer about the weather.")
     found = rows(call("a", 0, system, QUESTION, REQUEST), call("b", 1, system, RESULT, ANSWER))
     assert found["b"].input_messages == [system, QUESTION, REQUEST, RESULT]
     assert (found["b"].content, found["b"].step) == ("full", 1)
@@ -52,7 +52,7 @@ def test_a_call_of_another_run_did_not_ask() -> None:
 
 def test_ids_that_two_open_calls_have_identify_neither() -> None:
     """Some servers number the tool calls of each answer anew."""
-    other = said("user", "And in Oslo?")
+    other = text_message("user", "And in Oslo?")
     asks = call("a", 0, QUESTION, REQUEST), call("b", 0.1, other, REQUEST)
     found = rows(*asks, call("c", 1, RESULT, ANSWER))
     assert (found["c"].input_messages, found["c"].content) == ([RESULT], "truncated")
@@ -68,8 +68,8 @@ def test_each_round_of_tools_continues_the_one_before() -> None:
 
 
 def test_a_later_turn_of_a_conversation_that_is_recorded_in_pieces_is_truncated() -> None:
-    again = said("user", "And in Oslo?")
-    second = asked("c2", "sun", {"city": "Oslo"}), answered("c2", "It does not.")
+    again = text_message("user", "And in Oslo?")
+    second = tool_request("c2", "sun", {"city": "Oslo"}), tool_response("c2", "It does not.")
     turn = call("c", 2, again, second[0]), call("d", 3, second[1], ANSWER)
     pieces = rows(call("a", 0, QUESTION, REQUEST), call("b", 1, RESULT, ANSWER), *turn)
     assert [one.content for one in pieces.values()] == ["full", "full", "truncated", "truncated"]
@@ -79,7 +79,7 @@ def test_a_later_turn_of_a_conversation_that_is_recorded_in_pieces_is_truncated(
 
 def test_inputs_that_lack_only_what_the_model_asked_for_are_completed() -> None:
     """OpenLIT drops messages without text."""
-    second = asked("c2", "sun", {"city": "Oslo"}), answered("c2", "It does not.")
+    second = tool_request("c2", "sun", {"city": "Oslo"}), tool_response("c2", "It does not.")
     found = rows(
         call("a", 0, QUESTION, REQUEST),
         call("b", 1, QUESTION, RESULT, second[0]),

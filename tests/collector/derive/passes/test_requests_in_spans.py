@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
-from support.spans import asked, said, span
+from support.spans import span, text_message, tool_request
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.passes import requests_in_spans
 from otel_lightning.collector.derive.rows import Derived, LlmCall, Span, ToolCall
 
-QUESTION = said("user", "Is it sunny in Rome?")
+QUESTION = text_message("user", "Is it sunny in Rome?")
 OUTLINE = {"role": "user", "parts": [{"type": "text"}]}
 CITY = {"city": "Rome"}
 BELOW, BESIDE = "call", "root"
@@ -41,11 +41,13 @@ def derived(parent: str, **told: Any) -> Derived:
 
 @pytest.mark.parametrize("parent", [BELOW, BESIDE])
 def test_an_execution_shows_what_a_recorded_call_asked_for(parent: str) -> None:
-    (call,) = derived(parent, input=[QUESTION], output=[said("assistant", "I look.")]).llm_calls
+    (call,) = derived(
+        parent, input=[QUESTION], output=[text_message("assistant", "I look.")]
+    ).llm_calls
     (answer,) = call.output_messages or []
     assert answer["parts"] == [
-        *said("assistant", "I look.")["parts"],
-        *asked("call_1", "sun", CITY)["parts"],
+        *text_message("assistant", "I look.")["parts"],
+        *tool_request("call_1", "sun", CITY)["parts"],
     ]
     # A tool call that nobody executed is unknown, so this is not what the model said.
     assert (call.content, call.has_completion) == ("truncated", False)
@@ -63,7 +65,7 @@ def test_a_call_without_content_gets_no_answer_from_executions(
 
 
 def test_an_answer_with_tool_calls_gets_no_more_from_executions() -> None:
-    whole = asked("call_0", "sun", CITY)
+    whole = tool_request("call_0", "sun", CITY)
     (call,) = derived(BELOW, input=[QUESTION], output=[whole]).llm_calls
     assert (call.content, (call.output_messages or [{}])[0]["parts"]) == ("full", whole["parts"])
 

@@ -8,7 +8,7 @@ from support.captures import read_spans
 from support.frameworks import RETRIEVERS, Framework
 from support.regressions import rows_of
 from support.retrieved import of_spans, of_truth, reranked, reranked_truth
-from support.spans import chat, said, span
+from support.spans import chat, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.messages.documents import documents
@@ -31,8 +31,11 @@ def test_the_call_that_used_documents_is_the_first_whose_input_holds_one() -> No
         "input.value": "capital of France",
         "retrieval.documents.0.document.content": 'Paris is "the" capital.',
     }
-    plan = chat([said("user", "What next?")], said("assistant", "Look it up."))
-    use = chat([said("user", 'Known: Paris is "the" capital. So?')], said("assistant", "Paris."))
+    plan = chat([text_message("user", "What next?")], text_message("assistant", "Look it up."))
+    use = chat(
+        [text_message("user", 'Known: Paris is "the" capital. So?')],
+        text_message("assistant", "Paris."),
+    )
     given = [
         span({}, id="root", ends=9),
         span(found, id="look", parent="root", at=1),
@@ -47,7 +50,7 @@ def test_the_call_that_used_documents_is_the_first_whose_input_holds_one() -> No
 
 def test_documents_without_text_were_used_by_the_next_call() -> None:
     found = {"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.documents": [{"id": "7"}]}
-    use = chat([said("user", "So?")], said("assistant", "Paris."))
+    use = chat([text_message("user", "So?")], text_message("assistant", "Paris."))
     (row,) = derive([span(found, id="look"), span(use, id="use", at=3)], []).retrievals
     assert row.llm_span_id == "use"
 
@@ -86,7 +89,7 @@ def test_a_recorded_reranker_kept_what_it_logged_and_the_call_behind_it_used_tha
         # The model of the recording answers with the first text that it is given.
         used_by = calls[row.llm_span_id or ""]
         assert used_by.rollout_id == row.rollout_id
-        assert used_by.output_messages == [said("assistant", best)]
+        assert used_by.output_messages == [text_message("assistant", best)]
 
 
 def test_a_retriever_that_asks_several_others_and_these_are_rows_of_their_own() -> None:
@@ -106,7 +109,7 @@ def test_what_is_no_document_is_left_out() -> None:
 
 def test_embeddings_take_no_step_and_make_no_rollout() -> None:
     embed = {"gen_ai.operation.name": "embeddings", "gen_ai.request.model": "e"}
-    answer = chat([said("user", "So?")], said("assistant", "Paris."))
+    answer = chat([text_message("user", "So?")], text_message("assistant", "Paris."))
     given = [
         span(embed, trace="alone", id="e1"),
         span({}, id="root", ends=9),
@@ -123,5 +126,7 @@ def test_embeddings_take_no_step_and_make_no_rollout() -> None:
 
 def test_tokens_written_to_the_cache_and_reported_costs_have_columns() -> None:
     usage = {"gen_ai.usage.cache_creation.input_tokens": 7, "operation.cost": 0.25}
-    (call,) = derive([span(chat([said("user", "a")], said("assistant", "b"), usage))], []).llm_calls
+    (call,) = derive(
+        [span(chat([text_message("user", "a")], text_message("assistant", "b"), usage))], []
+    ).llm_calls
     assert (call.cache_creation_input_tokens, call.cost) == (7, 0.25)

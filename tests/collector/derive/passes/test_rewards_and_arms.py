@@ -3,12 +3,11 @@
 from typing import Any
 
 import pytest
-from support.spans import chat, log, said, span
+from support.spans import ANSWER, QUESTION, chat, log, span
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Event
 
-QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 EVALUATION = "gen_ai.evaluation.result"
 ANNOTATION = "agentlightning.annotation"
 

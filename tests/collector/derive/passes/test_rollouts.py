@@ -3,20 +3,29 @@
 from typing import Any
 
 from support.regressions import rows_of, spans_of
-from support.spans import answered, asked, chat, said, span, trace_keys
+from support.spans import chat, span, text_message, tool_request, tool_response, trace_keys
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Event, LlmCall, Span
 
-SYSTEM, QUESTION, ANSWER = said("system", "Help."), said("user", "Hi"), said("assistant", "Hello")
+SYSTEM, QUESTION, ANSWER = (
+    text_message("system", "Help."),
+    text_message("user", "Hi"),
+    text_message("assistant", "Hello"),
+)
 
 
 def turn(number: int, at: float, **more: Any) -> Span:
     """Return the n-th call of one conversation, in a trace of its own."""
     history = [SYSTEM, QUESTION]
     for earlier in range(number):
-        history += [said("assistant", f"answer {earlier}"), said("user", f"go on {earlier}")]
-    attributes = chat(history, said("assistant", f"answer {number}"), more.pop("attributes", None))
+        history += [
+            text_message("assistant", f"answer {earlier}"),
+            text_message("user", f"go on {earlier}"),
+        ]
+    attributes = chat(
+        history, text_message("assistant", f"answer {number}"), more.pop("attributes", None)
+    )
     return span(attributes, **({"trace": f"t{number}", "id": f"s{number}", "at": at} | more))
 
 
@@ -71,10 +80,15 @@ def test_a_history_that_skips_an_unrecorded_call_still_continues_the_last_record
 
 def test_tool_call_ids_tell_equal_looking_histories_apart() -> None:
     firsts = [
-        span(chat([QUESTION], asked(f"c{n}", "add", {"a": 1})), trace=f"t{n}", id=f"s{n}", at=n)
+        span(
+            chat([QUESTION], tool_request(f"c{n}", "add", {"a": 1})),
+            trace=f"t{n}",
+            id=f"s{n}",
+            at=n,
+        )
         for n in range(2)
     ]
-    history = [QUESTION, asked("c0", "add", {"a": 1}), answered("c0", "1")]
+    history = [QUESTION, tool_request("c0", "add", {"a": 1}), tool_response("c0", "1")]
     second = span(chat(history, ANSWER), trace="t9", id="s9", at=9)
     assert rollouts(*firsts, second)["s9"] == ("t0", 1)
 
@@ -84,11 +98,15 @@ def test_a_call_that_started_before_the_other_ended_does_not_continue_it() -> No
 
 
 def test_a_history_without_its_tool_calls_still_continues_the_call_that_told_the_result() -> None:
-    first = span(chat([QUESTION], asked("c1", "add", {})), trace="t0", id="s0", at=0)
-    used = [QUESTION, asked("c1", "add", {}), answered("c1", "1")]
+    first = span(chat([QUESTION], tool_request("c1", "add", {})), trace="t0", id="s0", at=0)
+    used = [QUESTION, tool_request("c1", "add", {}), tool_response("c1", "1")]
     told = span(chat(used, ANSWER), trace="t1", id="s1", at=2)
-    kept = span(chat([QUESTION, ANSWER, said("user", "And?")], ANSWER), trace="t2", id="s2", at=4)
-    other = span(chat([QUESTION, said("assistant", "No")], ANSWER), trace="t3", id="s3", at=6)
+    kept = span(
+        chat([QUESTION, ANSWER, text_message("user", "And?")], ANSWER), trace="t2", id="s2", at=4
+    )
+    other = span(
+        chat([QUESTION, text_message("assistant", "No")], ANSWER), trace="t3", id="s3", at=6
+    )
     expected = {"s0": ("t0", 0), "s1": ("t0", 1), "s2": ("t0", 2), "s3": ("t3", 0)}
     assert rollouts(first, told, kept, other) == expected
 
@@ -149,7 +167,7 @@ def test_a_stored_response_that_is_named_is_continued() -> None:
     )
     calls = derive([first, second], []).llm_calls
     assert [call.rollout_id for call in calls] == ["t0", "t0"]
-    assert calls[1].input_messages == [QUESTION, ANSWER, said("user", "Again")]
+    assert calls[1].input_messages == [QUESTION, ANSWER, text_message("user", "Again")]
 
 
 def _responses(response_id: str, text: str) -> dict[str, Any]:
@@ -180,7 +198,9 @@ def test_a_conversation_takes_in_the_trace_that_it_continues() -> None:
 
 
 def test_calls_of_a_trace_without_any_id_are_one_rollout() -> None:
-    calls = [span(chat([said("user", f"{n}")], ANSWER), id=f"s{n}", at=n * 5) for n in range(3)]
+    calls = [
+        span(chat([text_message("user", f"{n}")], ANSWER), id=f"s{n}", at=n * 5) for n in range(3)
+    ]
     assert {rollout for rollout, _ in rollouts(*calls).values()} == {"t1"}
 
 
@@ -192,7 +212,7 @@ def test_a_parent_cycle_in_a_broken_trace_ends() -> None:
 
 def test_tied_traces_share_a_key_and_strangers_share_none() -> None:
     first, second = trace_keys([turn(0, 0)], []), trace_keys([turn(1, 10)], [])
-    stranger = trace_keys([span(chat([said("user", "Else")], ANSWER), trace="z")], [])
+    stranger = trace_keys([span(chat([text_message("user", "Else")], ANSWER), trace="z")], [])
     assert first & second
     assert not (first | second) & stranger
 
@@ -244,7 +264,9 @@ def test_the_conversation_of_a_sub_agent_is_a_part_of_its_callers() -> None:
 
 
 def test_a_session_id_of_two_services_names_two_rollouts() -> None:
-    talk = chat([said("user", "Hi")], said("assistant", "Hello"), {"session.id": "1"})
+    talk = chat(
+        [text_message("user", "Hi")], text_message("assistant", "Hello"), {"session.id": "1"}
+    )
     one = span(talk, trace="a", id="a", resource={"service.name": "shop"})
     other = span(talk, trace="b", id="b", at=3, resource={"service.name": "bank"})
     calls = derive([one, other], []).llm_calls
@@ -276,7 +298,11 @@ def test_an_agent_without_a_conversation_of_its_own_has_that_of_its_first_call()
         return {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
 
     def call(talk: str) -> dict[str, object]:
-        return chat([said("user", "a")], said("assistant", "b"), {"gen_ai.conversation.id": talk})
+        return chat(
+            [text_message("user", "a")],
+            text_message("assistant", "b"),
+            {"gen_ai.conversation.id": talk},
+        )
 
     given = [
         span(agent("main"), id="main", ends=20),

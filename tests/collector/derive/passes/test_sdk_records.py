@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.spans import SECOND, chat, said, span
+from support.spans import SECOND, chat, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.links import ties
@@ -20,7 +20,7 @@ MODEL = {
 def framework(id: str, at: float, tokens: int = 9, **more: Any) -> Span:  # noqa: A002
     """Return a streamed call as LangChain's packages record it."""
     counts = {"gen_ai.usage.output_tokens": tokens}
-    told = chat([said("user", "Hi")], said("assistant", "Hello"))
+    told = chat([text_message("user", "Hi")], text_message("assistant", "Hello"))
     return span({**told, **MODEL, **counts}, id=id, trace=f"t{id}", parent="run", at=at, **more)
 
 
@@ -62,7 +62,7 @@ def test_a_clients_record_of_the_same_messages_is_the_frameworks_call(
 ) -> None:
     """As OpenInference writes for LangChain's streams and for OpenAI's client."""
     own = sdk("b", 0.2)
-    told = chat([said("user", question)], said("assistant", "Hello"))
+    told = chat([text_message("user", question)], text_message("assistant", "Hello"))
     own.attributes.update(span(told).attributes)  # type: ignore[attr-defined]
     assert len(calls(framework("a", 0), own)) == count
 
@@ -148,7 +148,11 @@ def test_their_traces_find_each_other_and_those_of_frameworks_do_not(at: float) 
 
 def gave_up(id: str, at: float) -> Span:  # noqa: A002
     """Return a call whose answer was cut off, as Strands 1.16 for TypeScript records it."""
-    given = {"gen_ai.input.messages": [said("user", "Hi")], **MODEL, "error.type": "MaxTokensError"}
+    given = {
+        "gen_ai.input.messages": [text_message("user", "Hi")],
+        **MODEL,
+        "error.type": "MaxTokensError",
+    }
     return span(given, id=id, trace=f"t{id}", parent="run", at=at, status="ERROR")
 
 

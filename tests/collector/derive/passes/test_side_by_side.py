@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from support.spans import asked, chat, said, span, trace_keys
+from support.spans import chat, span, text_message, tool_request, trace_keys
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import LlmCall, Span
 
-HELLO = said("assistant", "Hello")
+HELLO = text_message("assistant", "Hello")
 
 
 def record(id: str, at: float, answer: Any = HELLO, **more: Any) -> Span:  # noqa: A002
@@ -15,7 +15,11 @@ def record(id: str, at: float, answer: Any = HELLO, **more: Any) -> Span:  # noq
     named = {"gen_ai.response.id": more.pop("named")} if "named" in more else {}
     place = {"parent": "step", **more}
     return span(
-        {**chat([said("user", "Hi")], answer), **named}, id=id, at=at, ends=at + 0.1, **place
+        {**chat([text_message("user", "Hi")], answer), **named},
+        id=id,
+        at=at,
+        ends=at + 0.1,
+        **place,
     )
 
 
@@ -60,14 +64,14 @@ def test_calls_that_were_repeated_stay_as_many_as_the_client_made() -> None:
 
 
 def test_parts_in_another_order_are_the_same_answer() -> None:
-    tool = asked("c1", "sun", {"city": "Rome"})["parts"]
+    tool = tool_request("c1", "sun", {"city": "Rome"})["parts"]
     text_first = {"role": "assistant", "parts": [*HELLO["parts"], *tool]}
     text_last = {"role": "assistant", "parts": [*tool, *HELLO["parts"]]}
     assert len(calls(record("a", 0, text_first), record("b", 1, text_last, named="r1"))) == 1
 
 
 def test_another_answer_or_another_parent_is_another_call() -> None:
-    other = said("assistant", "Bye")
+    other = text_message("assistant", "Bye")
     assert len(calls(record("a", 0), record("b", 1, other, named="r1"))) == 2
     assert len(calls(record("a", 0), record("b", 1, named="r1", parent="next"))) == 2
     assert len(calls(record("a", 0), record("b", 1))) == 2
@@ -83,22 +87,25 @@ def test_equal_answers_of_different_models_are_different_calls() -> None:
 
 
 def nested(outer: Any, inner: Any) -> list[LlmCall]:
-    around = span(chat([said("user", "Hi")], outer), id="a", ends=3)
+    around = span(chat([text_message("user", "Hi")], outer), id="a", ends=3)
     return calls(around, record("b", 1, inner, named="r1", parent="a"))
 
 
 def test_a_framework_that_lost_the_tool_calls_of_an_answer_recorded_the_same_call() -> None:
-    both = {"role": "assistant", "parts": [*HELLO["parts"], *asked("c1", "sun", {})["parts"]]}
+    both = {
+        "role": "assistant",
+        "parts": [*HELLO["parts"], *tool_request("c1", "sun", {})["parts"]],
+    }
     (call,) = nested(HELLO, both)
     assert [part["type"] for part in (call.output_messages or [])[0]["parts"]] == [
         "text",
         "tool_call",
     ]
-    assert len(nested(said("assistant", "Bye"), both)) == 2
+    assert len(nested(text_message("assistant", "Bye"), both)) == 2
 
 
 def test_structured_output_that_a_tool_call_made_is_the_same_call() -> None:
-    made = asked("c1", "Place", {"city": "Rome"})
-    (call,) = nested(said("assistant", '{"city":"Rome"}'), made)
+    made = tool_request("c1", "Place", {"city": "Rome"})
+    (call,) = nested(text_message("assistant", '{"city":"Rome"}'), made)
     assert (call.output_messages or [])[0]["parts"][0]["type"] == "tool_call"
-    assert len(nested(said("assistant", '{"city":"Oslo"}'), made)) == 2
+    assert len(nested(text_message("assistant", '{"city":"Oslo"}'), made)) == 2

@@ -1,23 +1,31 @@
 """Tool executions are joined with the requests and responses in messages."""
 
 import json
-from typing import Any
 
 from support.regressions import rows_of
-from support.spans import SECOND, answered, asked, chat, said, span
+from support.spans import (
+    ANSWER,
+    QUESTION,
+    SECOND,
+    TOOL,
+    chat,
+    span,
+    text_message,
+    tool_loop,
+    tool_request,
+    tool_response,
+)
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Span, ToolCall
 
-QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
-TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "add"}
 
 
 def test_a_result_that_was_written_as_json_text_for_the_model_is_the_text() -> None:
-    request = asked("c1", "sun", {"city": "Rome"})
+    request = tool_request("c1", "sun", {"city": "Rome"})
     first = span(chat([QUESTION], request), id="a")
-    history = [QUESTION, request, answered("c1", '"It shines."')]
+    history = [QUESTION, request, tool_response("c1", '"It shines."')]
     second = span(chat(history, ANSWER), id="b", at=2)
     (tool,) = derive([first, second], []).tool_calls
     assert tool.result == "It shines."
@@ -93,15 +101,20 @@ def test_a_response_whose_request_was_lost_takes_no_later_request() -> None:
 def test_a_request_from_before_a_rollout_is_not_executed_in_it() -> None:
     """Its history has the request from the first call on, but not as what this call answers."""
     before = [
-        said("user", "Sun in Oslo?"),
-        asked("c1", "sun", {"city": "Oslo"}),
-        answered("c1", "It shines."),
-        said("user", "And in Rome?"),
+        text_message("user", "Sun in Oslo?"),
+        tool_request("c1", "sun", {"city": "Oslo"}),
+        tool_response("c1", "It shines."),
+        text_message("user", "And in Rome?"),
     ]
-    asks, tells = asked("c2", "sun", {"city": "Rome"}), answered("c2", "It does not.")
+    asks, tells = tool_request("c2", "sun", {"city": "Rome"}), tool_response("c2", "It does not.")
     calls = [
         span(chat(before, asks), id="s1", parent="root"),
-        span(chat([*before, asks, tells], said("assistant", "No.")), id="s2", parent="root", at=2),
+        span(
+            chat([*before, asks, tells], text_message("assistant", "No.")),
+            id="s2",
+            parent="root",
+            at=2,
+        ),
     ]
     derived = derive([span({}, id="root", ends=9), *calls], [])
     assert [tool.tool_call_id for tool in derived.tool_calls] == ["c2"]
@@ -109,8 +122,12 @@ def test_a_request_from_before_a_rollout_is_not_executed_in_it() -> None:
 
 def test_a_history_names_the_tool_call_whose_output_lost_its_id() -> None:
     """Langfuse for JavaScript loses the ids of tool calls in streams."""
-    question, lost = said("user", "Sun in Rome?"), asked("", "sun", {"city": "Rome"})
-    history = [question, asked("c1", "sun", {"city": "Rome"}), answered("c1", "It shines.")]
+    question, lost = text_message("user", "Sun in Rome?"), tool_request("", "sun", {"city": "Rome"})
+    history = [
+        question,
+        tool_request("c1", "sun", {"city": "Rome"}),
+        tool_response("c1", "It shines."),
+    ]
     ran = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "sun",
@@ -120,7 +137,7 @@ def test_a_history_names_the_tool_call_whose_output_lost_its_id() -> None:
     spans = [
         span(chat([question], lost), id="s1", parent="root"),
         span(ran, id="tool", parent="root", at=1),
-        span(chat(history, said("assistant", "Yes.")), id="s2", parent="root", at=2),
+        span(chat(history, text_message("assistant", "Yes.")), id="s2", parent="root", at=2),
     ]
     derived = derive([span({}, id="root", ends=9), *spans], [])
     (tool,) = derived.tool_calls
@@ -135,20 +152,11 @@ def test_a_tool_call_that_a_framework_wrote_into_a_history_has_no_requesting_cal
 
 
 def test_a_tool_without_a_span_has_the_times_of_the_calls_around_it() -> None:
-    history = [said("user", "task"), asked("c", "w", {}), answered("c", "21 C")]
+    history = [text_message("user", "task"), tool_request("c", "w", {}), tool_response("c", "21 C")]
     first = span(chat(history[:1], history[1]), id="s1", at=1, ends=2)
-    later = span(chat(history, said("assistant", "done")), id="s2", at=7)
+    later = span(chat(history, text_message("assistant", "done")), id="s2", at=7)
     (tool,) = derive([first, later], []).tool_calls
     assert (tool.start_ns, tool.end_ns, tool.source) == (2 * SECOND, 7 * SECOND, "messages")
-
-
-def tool_loop(**tool: Any) -> list[Span]:
-    """Return two calls with a tool between them, and the tool's span unless there is none."""
-    ask = asked("c1", "add", '{"a": 2, "b": 3}')
-    first = span(chat([QUESTION], ask), id="ask", at=0)
-    second = span(chat([QUESTION, ask, answered("c1", "5")], ANSWER), id="answer", at=8)
-    ran = [span({**TOOL, **tool}, id="tool", at=4)] if tool else []
-    return [first, *ran, second]
 
 
 def only_tool(spans: list[Span]) -> ToolCall:
@@ -195,13 +203,15 @@ def test_a_request_that_was_never_answered_is_no_execution() -> None:
 
 
 def test_a_tool_in_a_prompts_example_is_no_execution() -> None:
-    example = [asked("x", "add", {"a": 1}), answered("x", "1"), QUESTION]
+    example = [tool_request("x", "add", {"a": 1}), tool_response("x", "1"), QUESTION]
     assert derive([span(chat(example, ANSWER))], []).tool_calls == []
 
 
 def test_parallel_calls_of_one_tool_are_answered_in_the_order_they_were_asked_in() -> None:
     cities = ("Oslo", "Rome")
-    parts = [asked("", "weather", {"city": city})["parts"][0] | {"id": None} for city in cities]
+    parts = [
+        tool_request("", "weather", {"city": city})["parts"][0] | {"id": None} for city in cities
+    ]
     call = span(chat([QUESTION], {"role": "assistant", "parts": parts}), id="call", parent="agent")
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "weather"}
     ran = [span(tool, id=f"t{n}", parent="agent", at=2 + n) for n in range(2)]
@@ -211,8 +221,10 @@ def test_parallel_calls_of_one_tool_are_answered_in_the_order_they_were_asked_in
 
 def test_a_tool_is_not_joined_to_a_call_that_starts_in_the_same_millisecond() -> None:
     """JavaScript's clock counts in milliseconds, and Laminar's spans of tools have no ids."""
-    asks = [asked(f"c{n}", "rain", {"city": city}) for n, city in enumerate(("Oslo", "Rome"))]
-    told = [answered(f"c{n}", "It rains.") for n in range(2)]
+    asks = [
+        tool_request(f"c{n}", "rain", {"city": city}) for n, city in enumerate(("Oslo", "Rome"))
+    ]
+    told = [tool_response(f"c{n}", "It rains.") for n in range(2)]
     history = [QUESTION, asks[0], told[0], asks[1], told[1]]
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "rain"}
     spans = [
@@ -228,7 +240,7 @@ def test_a_tool_is_not_joined_to_a_call_that_starts_in_the_same_millisecond() ->
 
 def test_a_frameworks_result_is_taken_out_of_the_object_that_gemini_needs() -> None:
     result = {"type": "tool_call_response", "id": "c1", "response": {"result": 5}}
-    history = [QUESTION, asked("c1", "add", {"a": 2}), {"role": "tool", "parts": [result]}]
+    history = [QUESTION, tool_request("c1", "add", {"a": 2}), {"role": "tool", "parts": [result]}]
     for provider, expected in (("gcp.gemini", 5), ("openai", {"result": 5})):
         told = {"gen_ai.provider.name": provider}
         first = span(chat([QUESTION], history[1], told), id="c1", parent="agent")

@@ -1,22 +1,19 @@
 """Tools that ran in a trace of their own are joined to the call that requested them."""
 
-from support.spans import answered, asked, chat, said, span
+from support.spans import ANSWER, TOOL, chat, span, text_message, tool_request, tool_response
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Span
 
-ANSWER = said("assistant", "Hello")
-TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "add"}
-
 
 def apart(trace: str, call_id: str, at: float) -> list[Span]:
     """Return a tool loop of which each span is a trace of its own, `trace` in all their ids."""
-    asks = asked(call_id, "add", '{"a": 2, "b": 3}')
-    question = said("user", f"What does {trace} ask?")
+    asks = tool_request(call_id, "add", '{"a": 2, "b": 3}')
+    question = text_message("user", f"What does {trace} ask?")
     first = span(chat([question], asks), trace=f"{trace}1", id="ask", at=at)
     named = {**TOOL, "gen_ai.tool.call.id": call_id}
     ran = span(named, trace=f"{trace}2", id="tool", at=at + 4)
-    turns = [question, asks, answered(call_id, "5")]
+    turns = [question, asks, tool_response(call_id, "5")]
     second = span(chat(turns, ANSWER), trace=f"{trace}3", id="answer", at=at + 8)
     return [first, ran, second]
 
@@ -54,7 +51,9 @@ def test_where_two_rollouts_wait_for_the_same_tool_it_is_not_guessed_whose_it_is
 
 def test_a_call_that_shows_only_the_response_continues_the_one_that_asked() -> None:
     first, ran, _ = apart("a", "c1", 0)
-    alone = span(chat([said("user", "Go on."), answered("c1", "5")], ANSWER), trace="a3", at=8)
+    alone = span(
+        chat([text_message("user", "Go on."), tool_response("c1", "5")], ANSWER), trace="a3", at=8
+    )
     derived = derive([first, ran, alone], [])
     assert {call.rollout_id for call in derived.llm_calls} == {"a1"}
     assert [tool.source for tool in derived.tool_calls] == ["both"]

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from support.spans import chat, said, span
+from support.spans import chat, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Derived, Event, Span
 
-QUESTION = said("user", "Is it sunny in Rome?")
+QUESTION = text_message("user", "Is it sunny in Rome?")
 NOTHING: dict[str, Any] = {"role": "assistant", "parts": []}
 RAISED = Event("exception", 0, {"exception.type": "x.RateLimitError", "exception.message": "slow"})
 
@@ -28,7 +28,9 @@ def errors(derived: Derived) -> list[tuple[str | None, str | None]]:
 
 
 def test_the_last_call_of_a_run_that_failed_has_its_error_if_nothing_was_answered() -> None:
-    answered = call(1, said("assistant", "It is."), **{"gen_ai.response.finish_reasons": ["stop"]})
+    answered = call(
+        1, text_message("assistant", "It is."), **{"gen_ai.response.finish_reasons": ["stop"]}
+    )
     derived = run(answered, call(3, NOTHING))
     assert errors(derived) == [(None, "stop"), ("RateLimitError", "error")]
     assert derived.llm_calls[1].output_messages is None
@@ -38,7 +40,7 @@ def test_the_last_call_of_a_run_that_failed_has_its_error_if_nothing_was_answere
 @pytest.mark.parametrize(
     "last",
     [
-        call(3, said("assistant", "It is.")),
+        call(3, text_message("assistant", "It is.")),
         call(3, NOTHING, **{"gen_ai.response.id": "r1"}),
         call(3, NOTHING, **{"gen_ai.usage.output_tokens": 3}),
     ],

@@ -4,13 +4,13 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import chat, log, said, span
+from support.spans import chat, log, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Event, Reward, Span
 
 RESULT = "gen_ai.evaluation.result"
-CALL = chat([said("user", "Hi")], said("assistant", "Hello"))
+CALL = chat([text_message("user", "Hi")], text_message("assistant", "Hello"))
 
 
 def rewards_of(*spans: Span) -> list[Reward]:

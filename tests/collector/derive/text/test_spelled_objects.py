@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.spans import asked, chat, only_call, said, span
+from support.spans import chat, only_call, span, text_message, tool_request
 
 PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
 CALL = "id='c1', function=F(name='sun', arguments='{}')"
@@ -24,15 +24,15 @@ def test_messages_that_a_package_wrote_as_pydantics_text_are_read(spelled: str) 
     call = only_call(
         span({"openinference.span.kind": "LLM", "llm.model_name": "m", "input.value": request})
     )
-    asks = asked("c1", "sun", {})["parts"][0] | {"arguments_raw": "{}"}
-    parts = [*said("assistant", "So.")["parts"], asks]
+    asks = tool_request("c1", "sun", {})["parts"][0] | {"arguments_raw": "{}"}
+    parts = [*text_message("assistant", "So.")["parts"], asks]
     assert (call.input_messages or [])[1:] == [{"role": "assistant", "parts": parts}]
 
 
 def test_a_text_that_speaks_of_a_role_is_the_users() -> None:
     text = "role='assistant' is what I want"
-    call = only_call(span(chat([text], said("assistant", "Yes."))))  # type: ignore[list-item]
-    assert call.input_messages == [said("user", text)]
+    call = only_call(span(chat([text], text_message("assistant", "Yes."))))  # type: ignore[list-item]
+    assert call.input_messages == [text_message("user", text)]
 
 
 def test_tool_calls_that_dspy_spells_beside_a_text_are_read() -> None:
@@ -40,8 +40,8 @@ def test_tool_calls_that_dspy_spells_beside_a_text_are_read() -> None:
     answer = [{"text": "So.", "tool_calls": [f"ChatCompletionMessageToolCall({CALL})"]}]
     keys = {"openinference.span.kind": "LLM", "llm.model_name": "m", "output.value": answer}
     (output,) = only_call(span(keys)).output_messages or ()
-    asks = asked("c1", "sun", {})["parts"][0] | {"arguments_raw": "{}"}
-    assert output["parts"] == [*said("assistant", "So.")["parts"], asks]
+    asks = tool_request("c1", "sun", {})["parts"][0] | {"arguments_raw": "{}"}
+    assert output["parts"] == [*text_message("assistant", "So.")["parts"], asks]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_the_early_package_for_openais_agents_spells_is_read(
         "gen_ai.output.messages": told,
     }
     (output,) = only_call(span(keys)).output_messages or ()
-    asks = asked("c1", "sun", {})["parts"][0] | {"arguments_raw": "{}"}
+    asks = tool_request("c1", "sun", {})["parts"][0] | {"arguments_raw": "{}"}
     assert output["parts"] == (parts or [asks])
 
 
@@ -79,7 +79,7 @@ def test_the_response_that_an_answer_of_smolagents_spells_is_read() -> None:
         span(keys | {"output.value": {"role": "assistant", "content": None, "raw": raw}})
     )
     assert (call.response_id, call.response_model) == ("r1", "m-1")
-    asks = asked("c1", "sun", {})["parts"][0] | {"arguments_raw": "{}"}
+    asks = tool_request("c1", "sun", {})["parts"][0] | {"arguments_raw": "{}"}
     assert call.output_messages == [
         {"role": "assistant", "parts": [asks], "finish_reason": "tool_calls"}
     ]

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from support.running import cli as ingest
 from support.running import start
-from support.spans import chat, said
+from support.spans import chat, text_message
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.instrumentation import arms
@@ -43,7 +43,7 @@ def promoted(traces: "Traces", folder: Path) -> Path:
     """Learn and promote a policy that serves 'careful' to refunds; return the flag file."""
     for i in range(400):
         refund, arm = i % 2 == 0, ARMS[i % 4 > 1]
-        messages = [said("user", "I want a refund" if refund else "Where is my order?")]
+        messages = [text_message("user", "I want a refund" if refund else "Where is my order?")]
         traces.call(f"r{i}", input_messages=json.dumps(messages))
         traces.task(f"r{i}", f"t{i}")
         traces.arm(f"r{i}", arm, 0.5)
@@ -79,9 +79,10 @@ def work(flags: Path, http: str) -> None:
     with openfeature(flags) as client:
         for i in range(COUNT):
             refund = i % 2 == 0
-            question = said("user", f"{'I want a refund' if refund else 'Where is it?'} {i}")
+            request = "I want a refund" if refund else "Where is it?"
+            question = text_message("user", f"{request} {i}")
             more = {"lightning.rollout.id": f"n{i}", "gen_ai.response.finish_reasons": ["stop"]}
-            answer = said("assistant", "ok") | {"finish_reason": "stop"}
+            answer = text_message("assistant", "ok") | {"finish_reason": "stop"}
             attributes = chat([question], answer, more)
             texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in attributes.items()}
             with tracer.start_as_current_span("chat", attributes=texts) as span:
