@@ -1,5 +1,6 @@
 """Messages of OpenTelemetry's GenAI conventions, from attributes, events and log records."""
 
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
@@ -80,12 +81,47 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     is_plain = plan.is_plain and span.scope_name not in OF_RESPONSES
     if is_plain and _fill_texts(call, attributes):
         return False
-    sent, answered = reading.text(attributes, *plan.sent), attributes.get(OUTPUT)
-    system = attributes.get(SYSTEM)
-    # Laminar writes the system prompt in the older, flattened layout only.
-    if attributes.get(OLD_ROLE) == "system":
-        system = system or attributes.get("gen_ai.prompt.0.content")
+    content = _content_of_texts(call, span, attributes, plan)
+    _add_content_of_records(content, span, attributes, plan)
+    system = _system(attributes)
+    call.input_messages = _input(content, system, span.memory) or None
+    if not content.is_response:
+        call.output_messages = _choices(content.outputs or [], reasons)
+    if call.output_messages and (thought := attributes.get(REASONED)):
+        choice, *others = call.output_messages
+        parts = [{"type": "reasoning", "content": thought}, *choice["parts"]]
+        call.output_messages = [{**choice, "parts": parts}, *others]
+    call.output_messages = call.output_messages or None
+    lacks_system = _settle_response(call, span.scope_name)
+    is_cut = content.is_input_cut or content.is_output_cut or json_text.is_cut(system)
+    is_abandoned = plan.is_streamed and _is_abandoned(attributes, content.outputs or [])
+    return lacks_system or is_cut or is_abandoned
+
+
+@dataclass(slots=True)
+class _Content:
+    """What a span records of a call's messages, before they have one form."""
+
+    sent: str | None
+    """The text of the input."""
+    history: list[Any] | None
+    """The messages of the input; None if they are not read yet."""
+    outputs: list[Any] | None
+    """The messages of the answer; None if they are not read yet."""
+    turns: list[Message] | None
+    """The input in its final form, if it continues a conversation that was read before."""
+    is_response: bool
+    """Whether the answer is the provider's own response, from which the call is filled already."""
+    is_input_cut: bool
+    is_output_cut: bool
+    is_from_text: bool = True
+    """Whether `history` was read from `sent`."""
+
+
+def _content_of_texts(call: LlmCall, span: Span, attributes: Attributes, plan: _Plan) -> _Content:
+    """Read the attributes that hold all messages of the input, and of the answer, as one text."""
     memory = span.memory
+    sent, answered = reading.text(attributes, *plan.sent), attributes.get(OUTPUT)
     turns = resumed.continued(sent, memory) if memory and not plan.listed else None
     history, outputs = turns or listed(sent), listed(answered)
     is_own = call.dialect == "semconv"  # other dialects read the other keys themselves
@@ -98,35 +134,55 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     if (body := semconv_payloads.request(sent)) is not None:
         history = payloads.request_messages(body, memory)
         semconv_payloads.fill_from_request(call, body)
-    is_whole = semconv_payloads.fill_from_response(call, answered)
-    # Kept for the comparison below: only a history that was read from this text is remembered with
-    # it.
-    from_text = history
-    cut_input = history is None and semconv_payloads.is_unknown(sent)
-    cut_output = not is_whole and outputs is None and semconv_payloads.is_unknown(answered)
-    found = list(records(span)) if span.events or span.logs or plan.listed else []
-    if history is None and not cut_input:
-        history = [message for name, message in found if name != CHOICE]
-    if outputs is None and not cut_output:
-        outputs = _sentry_choices(attributes) or [
-            message for name, message in found if name == CHOICE
-        ]
-    if not outputs and plan.listed:
-        history, outputs = _without_answer(history or [])
+    is_response = semconv_payloads.fill_from_response(call, answered)
+    return _Content(
+        sent,
+        history,
+        outputs,
+        turns,
+        is_response,
+        is_input_cut=history is None and semconv_payloads.is_unknown(sent),
+        is_output_cut=not is_response and outputs is None and semconv_payloads.is_unknown(answered),
+    )
+
+
+def _add_content_of_records(
+    content: _Content, span: Span, attributes: Attributes, plan: _Plan
+) -> None:
+    """Add messages of events and log records, and answers under Sentry's keys."""
+    recorded = list(records(span)) if span.events or span.logs or plan.listed else []
+    if content.history is None and not content.is_input_cut:
+        content.history = [message for name, message in recorded if name != CHOICE]
+        content.is_from_text = False
+    if content.outputs is None and not content.is_output_cut:
+        choices = [message for name, message in recorded if name == CHOICE]
+        content.outputs = _sentry_choices(attributes) or choices
+    if not content.outputs and plan.listed:
+        content.history, content.outputs = _without_answer(content.history or [])
+        content.is_from_text = False
+
+
+def _system(attributes: Attributes) -> str | None:
+    """Return the system's instructions that stand apart from the messages."""
+    system = attributes.get(SYSTEM)
+    # Laminar writes the system prompt in the older, flattened layout only.
+    if attributes.get(OLD_ROLE) == "system":
+        system = system or attributes.get("gen_ai.prompt.0.content")
+    return system
+
+
+def _input(content: _Content, system: str | None, memory: MessageMemory | None) -> list[Message]:
+    """Return the input in its final form."""
+    turns = content.turns
     if turns is None:
-        turns = _turns(sent if history is from_text else None, history or [], memory)
-        turns = turns if history is from_text else _answered_once(turns)
+        # Only with the text that a history was read from it is remembered.
+        turns = _turns(
+            content.sent if content.is_from_text else None, content.history or [], memory
+        )
+        turns = turns if content.is_from_text else _answered_once(turns)
     if system is not None:
         turns = messages.with_system(messages.system_parts(system), turns, memory)
-    call.input_messages = turns or None
-    choices = call.output_messages or [] if is_whole else _choices(outputs or [], reasons)
-    if choices and (thought := attributes.get(REASONED)):
-        reasoning = {"type": "reasoning", "content": thought}
-        choices[0] = {**choices[0], "parts": [reasoning, *choices[0]["parts"]]}
-    call.output_messages = choices or None
-    lacks = _settle_response(call, span.scope_name)
-    cut = lacks or cut_input or cut_output or json_text.is_cut(system)
-    return cut or (plan.is_streamed and _is_abandoned(attributes, outputs or []))
+    return turns
 
 
 def of_run(span: Span) -> list[Message] | None:
