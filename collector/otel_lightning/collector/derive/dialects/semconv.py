@@ -26,10 +26,10 @@ from otel_lightning.collector.derive.dialects.semconv_events import COUNTED, log
 from otel_lightning.collector.derive.dialects.semconv_messages import (
     COMPLETION_JSON,
     INPUT,
-    OFFERED,
     OUTPUT,
     PROMPT_JSON,
-    SENT,
+    SENTRY_INPUT,
+    SENTRY_TOOLS,
 )
 from otel_lightning.collector.derive.histories import lost_arguments
 from otel_lightning.collector.derive.messages import finish, payloads, tool_values
@@ -94,7 +94,7 @@ ASKING = {INPUT, PROMPT_JSON}
 ANSWERED = {"gen_ai.response.id", OUTPUT, COMPLETION_JSON}
 """Keys of a call's input, and of its answer."""
 NAMED = "spring.ai.model.request.tool.names"
-TOOLS = ("gen_ai.tool.definitions", OFFERED, "model_request_parameters", "tools", NAMED)
+TOOLS = ("gen_ai.tool.definitions", SENTRY_TOOLS, "model_request_parameters", "tools", NAMED)
 ASKED_FOR = ("model", "openai.request.model", "param.model")
 """Keys of the requested model where the conventions' key has the responding one."""
 ASKED_FOR_KEYS = frozenset(ASKED_FOR)
@@ -436,7 +436,7 @@ def _parameter_names(keys: tuple[str, ...]) -> list[tuple[str, str]]:
     found = [
         (key, HISTORY_NAMES[0] if key == f"{REQUEST}{PREVIOUS}" else key.removeprefix(REQUEST))
         for key in keys
-        if key.startswith(REQUEST) and key not in {SENT, OFFERED}
+        if key.startswith(REQUEST) and key not in {SENTRY_INPUT, SENTRY_TOOLS}
     ]
     ends = ((key, key.rpartition(".")[2]) for key in keys)
     return [*found, *((key, name) for key, name in ends if name == HISTORY_NAMES[0])]

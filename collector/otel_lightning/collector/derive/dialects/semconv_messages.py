@@ -16,8 +16,8 @@ from otel_lightning.collector.derive.text import json_text
 
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 SYSTEM = "gen_ai.system_instructions"
-SENT, OFFERED = "gen_ai.request.messages", "gen_ai.request.available_tools"
-SAID, ASKED = "gen_ai.response.text", "gen_ai.response.tool_calls"
+SENTRY_INPUT, SENTRY_TOOLS = "gen_ai.request.messages", "gen_ai.request.available_tools"
+SENTRY_TEXTS, SENTRY_TOOL_CALLS = "gen_ai.response.text", "gen_ai.response.tool_calls"
 """Sentry's keys: the messages sent, the tools offered, the answer's texts and its tool calls."""
 PROMPT_JSON, COMPLETION_JSON = "gen_ai.prompt_json", "gen_ai.completion_json"
 OTHER_INPUTS = ("input", "input.value", "gen_ai.prompt", PROMPT_JSON)
@@ -30,7 +30,7 @@ OF_RUN = "pydantic_ai.all_messages"
 """Pydantic AI's key of the messages of an agent's run."""
 REASONED = "gen_ai.content.reasoning"
 """OpenLIT's key of an answer's reasoning, which its messages lack."""
-BESIDE = (SYSTEM, EVENTS, OLD_ROLE, REASONED, *STREAMED)
+MORE_OF_MESSAGES = (SYSTEM, EVENTS, OLD_ROLE, REASONED, *STREAMED)
 """Keys that say more of the messages than `INPUT` and `OUTPUT` do."""
 OF_RESPONSES = {"microsoft-otel-openai-agents"}
 """The scopes of packages that write a request of the Responses API without its instructions, and
@@ -51,18 +51,20 @@ ITEM_TYPES = ("_call", "_output", "reasoning")
 class _Plan:
     """What the keys of a shape say about where a call's messages are."""
 
-    __slots__ = ("asked", "is_plain", "is_streamed", "listed", "said", "sent")
+    __slots__ = ("is_plain", "is_streamed", "listed", "other_input", "other_output", "sent")
 
     def __init__(self, shape: Shape) -> None:
         known = shape.known
-        self.sent = tuple(key for key in (INPUT, SENT) if key in known)
+        self.sent = tuple(key for key in (INPUT, SENTRY_INPUT) if key in known)
         others = (key for key in OTHER_INPUTS if key in known and not self.sent)
-        self.asked = next(others, None)
+        self.other_input = next(others, None)
         others = (key for key in OTHER_OUTPUTS if key in known and OUTPUT not in known)
-        self.said = next(others, None)
+        self.other_output = next(others, None)
         self.listed = EVENTS in known
         self.is_streamed = not known.isdisjoint(STREAMED)
-        self.is_plain = self.sent == (INPUT,) and OUTPUT in known and known.isdisjoint(BESIDE)
+        self.is_plain = (
+            self.sent == (INPUT,) and OUTPUT in known and known.isdisjoint(MORE_OF_MESSAGES)
+        )
 
 
 def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> bool:
@@ -125,11 +127,11 @@ def _content_of_texts(call: LlmCall, span: Span, attributes: Attributes, plan: _
     turns = resumed.continued(sent, memory) if memory and not plan.listed else None
     history, outputs = turns or listed(sent), listed(answered)
     is_own = call.dialect == "semconv"  # other dialects read the other keys themselves
-    if plan.asked and is_own:
-        sent = attributes[plan.asked]
+    if plan.other_input and is_own:
+        sent = attributes[plan.other_input]
         history = _other_input(sent)
-    if plan.said and is_own:
-        answered = attributes[plan.said]
+    if plan.other_output and is_own:
+        answered = attributes[plan.other_output]
         outputs = _other_answer(answered)
     if (body := semconv_payloads.request(sent)) is not None:
         history = payloads.request_messages(body, memory)
@@ -260,8 +262,8 @@ def _sentry_choices(attributes: Attributes) -> list[Any]:
 
     Sentry writes this form. The tool calls belong to the first choice.
     """
-    text, items = attributes.get(SAID), reading.array(attributes, ASKED) or []
-    texts = reading.array(attributes, SAID) or [text]
+    text, items = attributes.get(SENTRY_TEXTS), reading.array(attributes, SENTRY_TOOL_CALLS) or []
+    texts = reading.array(attributes, SENTRY_TEXTS) or [text]
     choices = [{"role": "assistant", "content": one or None} for one in texts]
     calls = [item for item in items if isinstance(item, dict) and item.get("type") != "message"]
     return [{**choices[0], "tool_calls": calls}, *choices[1:]] if text or calls else []
@@ -306,9 +308,9 @@ def _settle_response(call: LlmCall, scope_name: str | None) -> bool:
     Returns:
         Whether the input lacks the system's instructions.
     """
-    said = _only_text(call.output_messages)
-    whole = said.startswith(RESPONSE) and COMPLETION in said
-    if whole and payloads.fill_from_response(call, without_made_up_id(json_text.parse(said))):
+    text = _only_text(call.output_messages)
+    whole = text.startswith(RESPONSE) and COMPLETION in text
+    if whole and payloads.fill_from_response(call, without_made_up_id(json_text.parse(text))):
         if call.response_model == call.request_model:
             call.response_model = None  # the SDK built the response of a stream
     elif scope_name in OF_RESPONSES and call.output_messages:
@@ -319,8 +321,8 @@ def _settle_response(call: LlmCall, scope_name: str | None) -> bool:
 
 def _only_text(answer: list[Message] | None) -> str:
     parts = answer[0]["parts"] if answer and len(answer) == 1 else []
-    said = parts[0].get("content") if len(parts) == 1 and parts[0]["type"] == "text" else None
-    return said if isinstance(said, str) else ""
+    text = parts[0].get("content") if len(parts) == 1 and parts[0]["type"] == "text" else None
+    return text if isinstance(text, str) else ""
 
 
 def with_whole_output(logs: list[Attributes]) -> list[Attributes]:
@@ -352,10 +354,10 @@ def _without_pieces(outputs: list[Any]) -> list[Any]:
     if any(reasons[:-1]) or not reasons[-1]:
         return outputs
     pieces, whole = (messages.one_turn(some) for some in (outputs[:-1], outputs[-1:]))
-    return outputs[-1:] if _said(pieces) == _said(whole) else outputs
+    return outputs[-1:] if _text_and_call_ids(pieces) == _text_and_call_ids(whole) else outputs
 
 
-def _said(turns: list[Message]) -> tuple[str, list[Any]]:
+def _text_and_call_ids(turns: list[Message]) -> tuple[str, list[Any]]:
     """Return all text of an answer, and the different ids of its tool calls."""
     parts = [part for turn in turns for part in turn["parts"]]
     text = "".join(part["content"] for part in parts if part["type"] == "text")
