@@ -247,7 +247,7 @@ class AgentRun:
     """Tools that the agent may use, if its own span states them. Its calls inherit them."""
     error: tuple[str | None, str | None] = (None, None)
     """Type and message of the error that ended the run; see `unanswered_calls`."""
-    asked: list[Message] | None = None
+    messages: list[Message] | None = None
     """The messages of a run that failed, if its span states them; see `failed_inputs`."""
 
 

@@ -195,7 +195,7 @@ def _read_agent(span: Span, kind: str) -> AgentRun:
     run = span_rows.agent_run(span, kind, to_agent or _agent_name(span))
     run.tool_definitions = _tool_definitions(_all_attributes(span))
     if run.error[0]:
-        run.asked = semconv_messages.of_run(span)
+        run.messages = semconv_messages.of_run(span)
     return run
 
 

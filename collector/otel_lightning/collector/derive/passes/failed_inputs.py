@@ -25,17 +25,17 @@ def fill(calls: Sequence[LlmCall], runs: Iterable[AgentRun], nodes: Nodes) -> It
     Yields:
         The calls that were changed.
     """
-    asked = {(run.trace_id, run.span_id): run.asked for run in runs if run.asked}
-    if not asked:
+    stated = {(run.trace_id, run.span_id): run.messages for run in runs if run.messages}
+    if not stated:
         return
     above = [(call.trace_id, call.parent_span_id or "") for call in calls]
-    around = inherited(nodes, {place: place for place in asked}, above)
+    around = inherited(nodes, {place: place for place in stated}, above)
     runs_of_calls = [around.get(place) for place in above]
     calls_of_run = Counter(runs_of_calls)
     for run_place, call in zip(runs_of_calls, calls, strict=True):
         if run_place is None or calls_of_run[run_place] > 1 or not call.error_type:
             continue
         if not unpack(call).input_messages:
-            call.input_messages = asked[run_place]
+            call.input_messages = stated[run_place]
             call.content = span_rows.content_state(call, cut=False)
             yield call
