@@ -15,11 +15,20 @@ from otel_lightning.learner.policy.logged.choices import Window as Choices
 from otel_lightning.learner.policy.logged.choices import read_choices
 from otel_lightning.learner.prompts.logged.rollouts import Window, read_rollouts
 from otel_lightning.learner.prompts.logged.ruled_out import ruled_out
+from otel_lightning.learner.task_splits import position
 
 if TYPE_CHECKING:
     from conftest import Traces
 
 BEGAN = datetime(2026, 11, 1)  # noqa: DTZ001 - the store's UTC has no zone
+PROCESSES = """
+INSERT INTO spans BY NAME
+SELECT
+    trace_id, span_id, "time" AS start_time, "time" AS end_time,
+    '{"process.pid": "' || arm || '"}' AS resource_json, MAP {} AS attributes, [] AS events
+FROM arms
+"""
+"""A process for each arm."""
 
 
 def test_store_without_choices_says_how_they_come_into_it(traces: "Traces") -> None:
@@ -111,9 +120,29 @@ def test_no_copy_of_a_shown_rollout_is_held_out(traces: "Traces") -> None:
     assert found.units == Units(("input",), 100, 20)
     shown = set(found.rows["rollout_id"])
     assert 0 < len({one.partition("-")[0] for one in shown}) < 20
-    assert len(shown) == 5 * len({one.partition("-")[0] for one in shown})
-    # The gate judges by all others.
-    assert shown == set(logged.rows.filter(split="train")["rollout_id"])
+    # The gate judges by all others, and the gate by running by the tasks whose ids are held out.
+    learned_from = set(logged.rows.filter(split="train")["rollout_id"])
+    assert shown == {one for one in learned_from if position(one.replace("r", "t")) >= 0.5}
+
+
+def test_rollouts_for_which_an_arm_was_kept_are_shown_by_their_own_tasks(
+    traces: "Traces",
+) -> None:
+    """A run of held-out tasks keeps an arm for each process; as one task they would be shown."""
+    for i in range(120):
+        for arm in ("brief", "careful"):
+            rollout, time = f"r{i}-{arm}", BEGAN + timedelta(seconds=i)
+            traces.call(rollout, start_time=time)
+            traces.arm(rollout, arm, 0.5, time=time, span_id=f"{rollout}.0")
+            traces.task(rollout, f"t{i}")
+            traces.reward(rollout, float(arm == "brief"))
+    with open_store(traces.store()) as store:
+        store.execute(PROCESSES)
+        units = read_choices(store, Choices("support-prompt", missing="drop"), {}).units
+        assert units.names == ("process.pid",)
+        shown = set(read_rollouts(store, Window("support-prompt", held_out=0.5)).rows["rollout_id"])
+    trained_on = [i for i in range(120) if position(f"t{i}") >= 0.5]
+    assert shown == {f"r{i}-{arm}" for i in trained_on for arm in ("brief", "careful")}
 
 
 def test_task_ids_stand_where_the_user_says_so(traces: "Traces") -> None:

@@ -32,6 +32,12 @@ MAX_SHARE_DIFFERENCE = 0.005
 propensities with two digits pass."""
 
 
+NOTHING_SHARED = pl.DataFrame(
+    schema={"rollout_id": pl.String, "unit": pl.String, "value": pl.UInt64}
+)
+"""What rollouts share, without a row."""
+
+
 @dataclass(frozen=True, slots=True)
 class Units:
     """What counts as one task though it has several task ids."""
@@ -114,14 +120,13 @@ def _finest_first(shared: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
 def at_equal_times(rows: pl.DataFrame) -> pl.DataFrame:
     """Return rollouts chosen at the same nanosecond: columns rollout_id, unit and value."""
     times = rows["time"].to_physical().to_numpy()
-    schema = {"rollout_id": pl.String, "unit": pl.String, "value": pl.UInt64}
     if rows["time"].null_count() or not (times[1:] == times[:-1]).any():
-        return pl.DataFrame(schema=schema)
+        return NOTHING_SHARED
     sizes = pl.len().over("time")
     few = rows.filter((sizes > 1) & (sizes <= max(MAX_TASK_SHARE * rows.height, 2)))
     return few.select(
         "rollout_id", unit=pl.lit("time of the choice"), value=pl.col("time").hash()
-    ).cast(schema)  # type: ignore[arg-type]
+    ).cast(NOTHING_SHARED.schema)
 
 
 def check_serial(rows: pl.DataFrame) -> None:

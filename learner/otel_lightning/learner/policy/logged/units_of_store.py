@@ -6,7 +6,13 @@ import polars as pl
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.policy.assumptions.copies import drawn_together, with_telling_texts
 from otel_lightning.learner.policy.assumptions.multiples import with_multiples_as_one
-from otel_lightning.learner.policy.assumptions.units import Units, as_units, at_equal_times
+from otel_lightning.learner.policy.assumptions.units import (
+    NO_UNITS,
+    NOTHING_SHARED,
+    Units,
+    as_units,
+    at_equal_times,
+)
 from otel_lightning.learner.policy.logged.staged import (
     SAMPLE,
     are_inputs_shared,
@@ -34,6 +40,17 @@ def read_units_as_tasks(
     inputs = _copies(store, known) if by_user else None
     shared = _shared(store, known, flags_of(key, dict.fromkeys(known_keys(store))))
     return with_multiples_as_one(*as_units(known, shared, inputs))
+
+
+def read_copies_as_tasks(store: Store, known: pl.DataFrame) -> tuple[pl.DataFrame, Units]:
+    """Give all copies a common task_hash, and leave all other tasks as they are.
+
+    Args:
+        store: An open store with staged choices.
+        known: The choices in time order.
+    """
+    inputs = _copies(store, known)
+    return (known, NO_UNITS) if inputs is None else as_units(known, NOTHING_SHARED, inputs)
 
 
 def _copies(store: Store, known: pl.DataFrame) -> pl.DataFrame | None:

@@ -21,7 +21,7 @@ from otel_lightning.learner.policy.logged.staged import (
     read_staged,
     stage_choices,
 )
-from otel_lightning.learner.policy.logged.units_of_store import read_units_as_tasks
+from otel_lightning.learner.policy.logged.units_of_store import read_copies_as_tasks
 from otel_lightning.learner.policy.serving.versions import known_versions
 from otel_lightning.learner.task_splits import TRAIN
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
@@ -73,8 +73,9 @@ def read_rollouts(store: Store, window: Window) -> Rollouts:
     """Read the rollouts that the proposing model may learn from.
 
     Rollouts without a reward say nothing, and held-out tasks are left to the gate. Copies of a
-    task count as one task, as for the gate: else one of them would be shown and another one would
-    judge.
+    task count as one task, as for the gate of `policy`: else one of them would be shown and another
+    one would judge. A copy with a held-out id is not shown either, since the gate by running goes
+    by ids.
 
     Args:
         store: An open store.
@@ -87,13 +88,13 @@ def read_rollouts(store: Store, window: Window) -> Rollouts:
     if not stage_choices(store, [window.key], since, Sql("NULL")):
         raise _no_choices(store, window)
     settings = TransitionSettings(reward=window.reward, task_by=window.task_by)
-    staged, units = _with_units_as_tasks(store, window, read_staged(store, settings))
+    by_id = read_staged(store, settings).with_columns(split(window.held_out).alias("split_of_id"))
+    staged, units = _with_copies_as_tasks(store, window, by_id)
     rewarded = staged.filter(pl.col("outcome").is_not_null())
     rows = (
-        rewarded.select("rollout_id", "arm", "time", "task_hash", "outcome")
-        .with_columns(split(window.held_out), judged_as="rollout_id")
-        .filter(split=TRAIN)
-        .drop("split")
+        rewarded.with_columns(split(window.held_out), judged_as="rollout_id")
+        .filter(split=TRAIN, split_of_id=TRAIN)
+        .select("rollout_id", "arm", "time", "task_hash", "outcome", "judged_as")
     )
     if rows.is_empty():
         raise _no_rewards(window, rewarded.height)
@@ -104,21 +105,16 @@ def read_rollouts(store: Store, window: Window) -> Rollouts:
     return Rollouts(rows, rows["arm"].n_unique(), explained, units)
 
 
-def _with_units_as_tasks(
+def _with_copies_as_tasks(
     store: Store, window: Window, staged: pl.DataFrame
 ) -> tuple[pl.DataFrame, Units]:
-    """Count copies, and the rollouts of what an arm is kept for, as one task, as the gate does."""
+    """Count copies of a task as one task, unless the user says that task ids stand."""
     if window.task_by == "id":
         return staged, NO_UNITS
     versions = known_versions(store, window.key)
     known = with_propensities(staged, "auto", versions, together=False)
     with bounded(store):
-        return read_units_as_tasks(
-            store,
-            known.with_columns(task="task_hash"),
-            window.key,
-            by_user=window.task_by == "user",
-        )
+        return read_copies_as_tasks(store, known.with_columns(task="task_hash"))
 
 
 def _failed(rewards: pl.Series, threshold: float | None) -> pl.Series:
