@@ -67,10 +67,10 @@ class OldestRequest:
 
     def _read(self, position: "Position", reading: "Future[int | None]") -> None:
         try:
-            found = self._spool.oldest_ns(position)
+            received_ns = self._spool.oldest_ns(position)
         except Exception as error:  # noqa: BLE001  it is raised by those who ask
             self._reading = None
             reading.set_exception(error)
         else:
             self._reading = None
-            reading.set_result(found)
+            reading.set_result(received_ns)

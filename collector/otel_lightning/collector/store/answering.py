@@ -47,7 +47,7 @@ def check_answers(path: Path, server: Server) -> None:
         StoreError: If it does not: then it answers no statement either.
     """
     if is_silent(server):
-        raise StoreError(f"'{path}' is served by process {server.pid}, {_told(server)}")
+        raise StoreError(f"'{path}' is served by process {server.pid}, {_silence_of(server)}")
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def _watch(server: Server, has_ended: threading.Event) -> None:
         if has_ended.is_set():
             return
         if silent and not was_silent:
-            logger.warning("This command waits for process %d, %s", server.pid, _told(server))
+            logger.warning("This command waits for process %d, %s", server.pid, _silence_of(server))
         elif was_silent and not silent:
             logger.warning("Process %d answers again.", server.pid)
         was_silent = silent
@@ -128,5 +128,5 @@ def connection(server: Server, client: Client | None, seconds: float) -> "HTTPCo
     return HTTPSConnection(reachable(server), timeout=seconds, context=context)
 
 
-def _told(server: Server) -> str:
+def _silence_of(server: Server) -> str:
     return SILENT.format(ANSWER_SECONDS, server.pid)

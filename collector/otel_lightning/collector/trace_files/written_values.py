@@ -65,11 +65,11 @@ def _spelled(text: str) -> Any:
         return text
 
 
-def _as_json(found: re.Match[str]) -> str:
-    if found["word"]:
-        return WORDS[found["word"]]
+def _as_json(match: re.Match[str]) -> str:
+    if match["word"]:
+        return WORDS[match["word"]]
     # ClickHouse leaves line breaks in texts as they are, which no literal of Python may have.
-    text = found["quoted"].replace("\n", "\\n").replace("\r", "\\r")
+    text = match["quoted"].replace("\n", "\\n").replace("\r", "\\r")
     return orjson.dumps(ast.literal_eval(text)).decode()
 
 

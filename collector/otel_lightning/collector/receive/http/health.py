@@ -61,15 +61,15 @@ def health(receiver: Receiver, path: str) -> Health:
         return Health(HTTPStatus.OK, "alive\n")
     reason = receiver.spool.refusal()
     if receiver.alarms.refusal() or receiver.alarms.is_raised(RECEIVING):
-        reason = " ".join(map(_told, receiver.alarms.raised()))
+        reason = " ".join(map(_public_line, receiver.alarms.raised()))
     if reason:
         return Health(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {reason}\n")
     # Requests are taken and are safe on the spool, so the senders need not wait.
     return Health(HTTPStatus.OK, f"ready\n{READING_IDS if receiver.ids_to_read() else ''}")
 
 
-def _told(alarm: Alarm) -> str:
-    """Tell an alarm to anybody, in one line."""
+def _public_line(alarm: Alarm) -> str:
+    """Return an alarm in one line that anybody may read."""
     if alarm.name in WITHOUT_NAMES:
         reason = alarm.reason
     else:

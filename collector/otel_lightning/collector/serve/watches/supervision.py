@@ -117,16 +117,16 @@ class Supervisor(BackgroundThread):
         """Raise or clear the alarms that no other thread would."""
         self._look_for_failures()
         if self._spool.disk_time.is_stalled:
-            self._alarms.raise_alarm(RECEIVING, self._told(HANGS))
+            self._alarms.raise_alarm(RECEIVING, self._reason(HANGS))
         if self._oldest.is_stalled:  # the loader waits, too, and clears the alarm when it goes on
-            self._alarms.raise_alarm(STORING, self._told(READ_HANGS))
+            self._alarms.raise_alarm(STORING, self._reason(READ_HANGS))
         if time.monotonic() - self._looked_at > LAG_SECONDS:
             # The loader looks after each batch. It does not while it waits for something.
             self._looked_at = time.monotonic()
             with suppress(OSError):  # the loader cannot read the spool either: alarm `storing`
                 self._loader.lag.watch(self.oldest_ns())
 
-    def _told(self, fault: str) -> str:
+    def _reason(self, fault: str) -> str:
         return f"{fault}, in '{self._spool.folder}'. The system's log (dmesg) may say why"
 
     def _look_for_failures(self) -> None:

@@ -136,13 +136,13 @@ def _block(block: dict[str, Any]) -> dict[str, Any]:
 
 def _counts(row: Json) -> Json:
     """Return the token counts of the log; Bedrock leaves cached tokens out of the input."""
-    found = {
+    counts = {
         key: (row.get(side) or {}).get(name)
         for side, names in COUNTS.items()
         for name, key in names.items()
     }
-    given = [found[key] for key in COUNTS["input"].values() if found[key] is not None]
-    return {**found, "llm.token_count.prompt": sum(given) if given else None}
+    given = [counts[key] for key in COUNTS["input"].values() if counts[key] is not None]
+    return {**counts, "llm.token_count.prompt": sum(given) if given else None}
 
 
 def _milliseconds(response: Json) -> int:

@@ -53,10 +53,10 @@ def read(row: Json) -> Iterator[Exported]:
 
 
 def _attributes(written: Any) -> dict[str, Any]:
-    found = structure(written) or {}
-    if not isinstance(found, Mapping):
+    attributes = structure(written) or {}
+    if not isinstance(attributes, Mapping):
         raise TypeError(f"attributes are '{str(written)[:40]}', which is no map")
-    return flat(found)
+    return flat(attributes)
 
 
 def _nested(row: Json, name: str, fields: tuple[str, ...]) -> list[Json]:
