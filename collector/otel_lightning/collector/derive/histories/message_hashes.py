@@ -9,6 +9,7 @@ import orjson
 
 from otel_lightning.collector.derive.messages.hosted_tools import is_hosted
 from otel_lightning.collector.derive.messages.message_memory import SharedMessage
+from otel_lightning.collector.derive.messages.tool_parts import DENIED
 from otel_lightning.collector.derive.rows import Message
 from otel_lightning.collector.derive.text.json_text import dumps
 
@@ -136,11 +137,12 @@ def _one_response(parts: list[dict[str, Any]]) -> MessageHashes | None:
 
 
 def _hash_of_tool(part: dict[str, Any]) -> bytes:
-    """Return the hash of a tool's part without its id, and without the raw text of arguments."""
+    """Return the hash of a tool's part without its id, raw arguments and the mark of a denial."""
     alone = part.copy()
-    # Neither is what the model said.
+    # None of them is what the model said or got.
     alone.pop("id", None)
     alone.pop("arguments_raw", None)
+    alone.pop(DENIED, None)
     try:
         text = orjson.dumps(alone, option=_SORTED)
     except TypeError:  # a whole number of more than 64 bits

@@ -19,6 +19,9 @@ PYTHON = "[{'type': 'text', "
 FAILED = re.compile(r"\bisError=True\b|\bstate=<\w+\.ERROR\b")
 """What stands behind the text in the `repr()` of a result that tells of a failure."""
 
+NO_REASON = "Tool call execution denied."
+"""What Vercel's AI SDK tells every model of a tool that was denied without a reason."""
+
 
 def plain(value: Any) -> Any:
     """Return the text of a list of text blocks or of a wrapped text; other values unchanged."""
@@ -52,18 +55,31 @@ def outcome(value: Any) -> Any:
     return text
 
 
+def is_denial(value: Any) -> bool:
+    """Tell whether a tool's result says that the tool was not allowed to run.
+
+    Vercel's AI SDK writes it so: version 6 with a type, version 7 with a flag.
+
+    Example:
+        >>> is_denial({"type": "execution-denied", "reason": "not now"})
+        True
+        >>> is_denial({"denied": True, "reason": "not now", "by": "the tool"})
+        False
+    """
+    match value:
+        case {"type": "execution-denied", **rest} | {"denied": True, **rest}:
+            return not rest.keys() - {"reason"}
+    return False
+
+
 def _wrapped_text(block: dict[str, Any]) -> Any:
     match block:
         # Vercel's AI SDK sends the JSON of such a value, so a text has its quotes.
         case {"type": "json", "value": str(text), **rest} if not rest:
             return dumps(text).decode()
-        # It sends the reason why a tool was not approved, without what its telemetry writes around.
-        case {"type": "execution-denied", "reason": str(why), **rest} | {
-            "denied": True,
-            "reason": str(why),
-            **rest,
-        } if not rest:
-            return why
+    if is_denial(block):  # the model gets the reason, without what the telemetry writes around it
+        why = block.get("reason")
+        return why if isinstance(why, str) else NO_REASON
     for key in ("value", "text"):
         if block.keys() == {"type", key}:
             return block[key]

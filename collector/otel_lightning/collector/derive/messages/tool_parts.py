@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from otel_lightning.collector.derive.messages.text_blocks import plain
+from otel_lightning.collector.derive.messages.text_blocks import is_denial, plain
 from otel_lightning.collector.derive.text.json_text import parse, parse_literal
 
 Part = dict[str, Any]
+DENIED = "denied"
+"""Key of a tool call's response that says that the tool was not allowed to run."""
 
 
 def tool_call_part(call_id: object, name: object, arguments: Any) -> Part:
@@ -27,9 +29,14 @@ def tool_call_part(call_id: object, name: object, arguments: Any) -> Part:
 
 
 def response_part(call_id: object, response: Any) -> Part:
-    """Return a tool call's response; a list of text blocks becomes their text."""
+    """Return a tool call's response; a list of text blocks becomes their text.
+
+    The response to a tool that was not allowed to run also has `denied`.
+    """
     part: Part = {"type": "tool_call_response", "id": _name(call_id)}
     content = plain(response)
+    if type(response) is dict and is_denial(response):
+        part[DENIED] = True
     return part if content is None else {**part, "response": content}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.messages import tool_values
 from otel_lightning.collector.derive.messages.hosted_tools import CALL, RESPONSE
+from otel_lightning.collector.derive.messages.tool_parts import DENIED
 from otel_lightning.collector.derive.passes.tool_requests import Request, read_requests
 from otel_lightning.collector.derive.passes.waiting_requests import WaitingRequests
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
@@ -24,7 +25,8 @@ def join_tools(executions: Sequence[ToolCall], calls: Sequence[LlmCall]) -> list
         calls: Its model calls, in order.
 
     Returns:
-        The executions. A request without a response and without a span counts as not executed.
+        The executions. A request without a span counts as executed only if it has a response that
+        does not say that the tool was denied.
     """
     hosted = [tool for call in calls if _has_hosted(call) for tool in _hosted(call)]
     requests = read_requests(calls)
@@ -35,8 +37,12 @@ def join_tools(executions: Sequence[ToolCall], calls: Sequence[LlmCall]) -> list
     for execution in executions:
         request = waiting.take(execution)
         rows.append(_filled(execution, request) if request else execution)
-    without_span = (one for one in requests if one.response and not one.is_joined)
+    without_span = (one for one in requests if _has_result(one) and not one.is_joined)
     return [*rows, *map(_from_messages, without_span), *hosted]
+
+
+def _has_result(request: Request) -> bool:
+    return request.response is not None and DENIED not in request.response
 
 
 def _has_hosted(call: LlmCall) -> bool:
