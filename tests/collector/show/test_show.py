@@ -79,6 +79,15 @@ def test_each_step_shows_what_is_new_with_tools_and_rewards(store: Store) -> Non
     ]
 
 
+def test_a_large_reward_is_written_whole_everywhere(store: Store, tmp_path: Path) -> None:
+    deliver(store, tmp_path, judged("other", 12345.0), judged("other", -999.7, step=0))
+    rollout = read_rollout(store, "other")
+    page = Page(DirectSource(store).get("/ui/rollouts/other")).text.replace("\N{MINUS SIGN}", "-")
+    for text in (as_text(rollout, LONG), rollout._repr_html_(), page):
+        assert "12,345" in text
+        assert "-1,000" in text
+
+
 def test_what_was_retrieved_is_shown_with_the_step_that_used_it(store: Store) -> None:
     store.execute("""
         INSERT INTO retrievals BY NAME

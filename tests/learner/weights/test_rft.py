@@ -5,6 +5,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.desk_bandit import fine_tune, held_out_tasks, log, right_share, run
 
+from otel_lightning.learner.commands.weights import print_learned
+from otel_lightning.learner.evaluate.gate import Verdict
+from otel_lightning.learner.weights.train import Learned
+
 if TYPE_CHECKING:
     from conftest import Traces
 
@@ -133,3 +137,14 @@ def test_transitions_that_cannot_be_tokens_are_an_error(
     result = fine_tune(traces, model, tmp_path / "learned", *FAST)
     assert result.exit_code == 1
     assert "No transition is left to learn from" in result.stderr
+
+
+def test_large_numbers_of_rows_are_printed_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdict = Verdict("doubly_robust", 9, 3, 9.0, 0.5, 0.6, 0.1, 0.05, 0.15, ())
+    metrics = {"learned_from": 41665, "logged_logprob_difference": 0.0000123456}
+    assert print_learned(Learned(metrics, verdict), tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    assert "Training rows: 41,665" in lines
+    assert "Difference between logged and computed logprobs, per token: 1.235e-05" in lines

@@ -5,11 +5,10 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of, significant
 
 HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Control characters, and those that change the direction of text: a reader must see them."""
-SIGNIFICANT = 3
 SHORT = 24
 NONE, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
@@ -43,9 +42,7 @@ def decimal(value: float | None) -> str:
     """
     if value is None:
         return NONE
-    if abs(value) >= 10**SIGNIFICANT:
-        return f"{value:,.0f}".replace("-", MINUS)
-    return f"{value:.{SIGNIFICANT}g}".replace("-", MINUS)
+    return significant(value).replace("-", MINUS)
 
 
 def signed(value: float | None) -> str:
@@ -72,16 +69,18 @@ def duration(nanoseconds: float | None) -> str:
     """Write a duration in the unit that fits it.
 
     Example:
-        >>> duration(1_200_000_000), duration(82_000_000), duration(7_500_000_000_000)
-        ('1.2 s', '82 ms', '2 h 5 min')
+        >>> duration(1_200_000_000), duration(82_000_000), duration(999_700_000)
+        ('1.2 s', '82 ms', '1 s')
+        >>> duration(7_500_000_000_000)
+        '2 h 5 min'
     """
     if nanoseconds is None:
         return NONE
     seconds = nanoseconds / 1e9
-    if seconds < 1:
-        return f"{seconds * 1000:.3g} ms"
+    if seconds < 0.9995:  # noqa: PLR2004  more is a second in three digits
+        return f"{significant(seconds * 1000)} ms"
     if seconds < 60:  # noqa: PLR2004  seconds in a minute
-        return f"{seconds:.3g} s"
+        return f"{significant(seconds)} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"  # noqa: PLR2004
 

@@ -12,7 +12,7 @@ from otel_lightning.collector.show.facts import Judgement, Retrieval, Tool
 from otel_lightning.collector.show.rollout import Rollout, Step
 from otel_lightning.collector.show.text import seconds
 from otel_lightning.collector.store.print_rows import printable
-from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of, significant
 
 STEPS = 100
 """Number of steps that a notebook shows; a longer rollout keeps its first and last ones."""
@@ -49,7 +49,7 @@ def _summary(root: Element, rollout: Rollout) -> None:
         number_of(rollout.errors, "error") if rollout.errors else None,
         seconds(rollout.seconds),
         rollout.outcome,
-        None if rollout.final_reward is None else f"reward {rollout.final_reward:.3g}",
+        None if rollout.final_reward is None else f"reward {significant(rollout.final_reward)}",
         rollout.split,
     ]
     _line(head, facts)
@@ -96,7 +96,7 @@ def _step(root: Element, step: Step) -> None:
         tokens,
         seconds(step.seconds),
         f"arm {step.arm}" if step.arm else None,
-        f"reward {credit.reward:.3g}" if credit and credit.reward is not None else None,
+        f"reward {significant(credit.reward)}" if credit and credit.reward is not None else None,
         f"advantage {credit.advantage:+.2f}" if credit and credit.advantage is not None else None,
     ]
     _line(head, facts)
@@ -142,13 +142,13 @@ def _retrieval(root: Element, retrieval: Retrieval) -> None:
     for document in retrieval.documents:
         score = document.get("score")
         text = text_or_json(document.get("content") or document.get("id") or document)
-        lines.append(text if score is None else f"{score:.3g}  {text}")
+        lines.append(text if score is None else f"{significant(score)}  {text}")
     _add_message(root, retrieval.kind or "retriever", "\n".join(lines))
 
 
 def _judgements(root: Element, rewards: Iterable[Judgement]) -> None:
     for reward in rewards:
-        value = "" if reward.value is None else f"{reward.value:.3g}"
+        value = "" if reward.value is None else significant(reward.value)
         text = f"{reward.name} {value} {reward.label or ''} ({reward.source})"
         _add_message(root, "reward", f"{text} {reward.explanation or ''}".strip())
 

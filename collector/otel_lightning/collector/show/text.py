@@ -16,7 +16,7 @@ from otel_lightning.collector.show.conversation import arguments_of, parts_of, t
 from otel_lightning.collector.show.facts import Credit, Judgement, Retrieval, Tool
 from otel_lightning.collector.show.rollout import Rollout, Step
 from otel_lightning.collector.store.print_rows import printable
-from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of, significant
 
 BARS = "▁▂▃▄▅▆▇█"
 INDENT, ROLE, LABEL = 3, 11, 20
@@ -147,7 +147,7 @@ def _credit(credit: Credit | None, style: TextStyle) -> str:
         return ""
     facts = []
     if credit.reward is not None:
-        facts.append(f"reward {credit.reward:.3g}")
+        facts.append(f"reward {significant(credit.reward)}")
     if credit.advantage is not None:
         color = "bright_blue" if credit.advantage < 0 else "yellow"
         facts.append(_styled(f"adv {credit.advantage:+.2f}", style, fg=color, bold=True))
@@ -193,7 +193,7 @@ def _retrieval(retrieval: Retrieval, style: TextStyle) -> Iterator[str]:
     yield from lines[1:]
     for document in retrieval.documents:
         score = document.get("score")
-        mark = "" if score is None else f"{score:.3g}  "
+        mark = "" if score is None else f"{significant(score)}  "
         text = text_or_json(document.get("content") or document.get("id") or document)
         if style.cut:
             text = textwrap.shorten(text, max(style.width - INDENT - ROLE - len(mark), NARROWEST))
@@ -242,7 +242,7 @@ def _safe_line(text: str) -> str:
 
 
 def _judgement(reward: Judgement) -> str:
-    value = "" if reward.value is None else f"{reward.value:.3g}"
+    value = "" if reward.value is None else significant(reward.value)
     words = [
         value,
         reward.label or "",
@@ -258,8 +258,8 @@ def _judgement(reward: Judgement) -> str:
 def _return(rollout: Rollout) -> str:
     earned = next((s.credit.return_to_go for s in rollout.steps if s.step == 0 and s.credit), None)
     if earned is not None:
-        return f"return {earned:.3g}"
-    return "" if rollout.final_reward is None else f"reward {rollout.final_reward:.3g}"
+        return f"return {significant(earned)}"
+    return "" if rollout.final_reward is None else f"reward {significant(rollout.final_reward)}"
 
 
 def _spread(left: str, right: str, style: TextStyle) -> str:

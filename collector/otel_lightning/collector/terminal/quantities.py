@@ -50,6 +50,24 @@ def decimal(value: float, sign: str = "") -> str:
     return f"{value:{sign}.4g}" if four_digits else f"{value:{sign}.4f}"
 
 
+def significant(value: float, digits: int = 3) -> str:
+    """Write a measured value with some significant digits; a larger number is whole, with commas.
+
+    Args:
+        value: The number.
+        digits: Number of significant digits. Only numbers below 0.0001 and from 1e15 on have an
+            exponent.
+
+    Example:
+        >>> significant(0.39051), significant(1.0), significant(999.7), significant(12345.6)
+        ('0.391', '1', '1,000', '12,346')
+    """
+    # Half below: `g` would round such a number up to a power of ten, and write it as `1e+03`.
+    if 10**digits - 0.5 <= abs(value) < 1e15:  # noqa: PLR2004  a whole number of 15 digits
+        return f"{value:,.0f}"
+    return f"{value:,.{digits}g}"
+
+
 def number_of(count: int, one: str, several: str | None = None) -> str:
     """Write a number and its noun, which is plural unless the number is 1.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from otel_lightning.collector.terminal.command_line import example
-from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of, significant
 from otel_lightning.learner.commands.common import (
     FILE,
     REFUSED,
@@ -250,7 +250,7 @@ def weights(store: str, algorithm: str, output: Path, **options: Any) -> None:
             # At once: the next agent may fail, or be killed.
             if each:
                 click.echo(f"Agent {name}:")
-            refused |= not _report(learned, folders[name])
+            refused |= not print_learned(learned, folders[name])
     if refused:
         raise click.exceptions.Exit(REFUSED)
 
@@ -303,14 +303,14 @@ def _training(options: dict[str, Any]) -> Any:
     return Training(trl=trl, algorithm=settings | read_assignments(assignments), **options)
 
 
-def _report(learned: "Learned", folder: Path) -> bool:
+def print_learned(learned: "Learned", folder: Path) -> bool:
     """Print the result of a training; return whether the gate passed."""
     for warning in learned.warnings:
         click.echo(f"Warning: {warning}", err=True)
     for name, value in learned.metrics.items():
         label = LABELS.get(name, name.replace("_", " ").capitalize())
         # No held-out rollout, or none of the kind that is measured.
-        click.echo(f"{label}: {'not known' if math.isnan(value) else f'{value:.4g}'}")
+        click.echo(f"{label}: {'not known' if math.isnan(value) else significant(value, 4)}")
     try:
         report_verdict(
             learned.verdict,

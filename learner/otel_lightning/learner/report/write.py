@@ -24,7 +24,7 @@ from otel_lightning.collector.files.atomic import replaced
 from otel_lightning.collector.show.rollout import Window, read_rollout
 from otel_lightning.collector.show.text import TextStyle, as_text
 from otel_lightning.collector.store import Sql, Store, StoreLike, opened
-from otel_lightning.collector.terminal.quantities import decimal
+from otel_lightning.collector.terminal.quantities import decimal, significant
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.confidence import ALPHA
 from otel_lightning.learner.evaluate.gate import recorded_verdict
@@ -330,4 +330,4 @@ def _pretty(value: Any) -> str:
         return "" if value is None else str(value)
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return significant(value, 4) if isinstance(value, float) else str(value)

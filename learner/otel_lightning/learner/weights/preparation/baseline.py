@@ -8,6 +8,7 @@ they are (`--credit identical`), are almost all above 0, and then `rft` would le
 from collections.abc import Sequence
 from dataclasses import replace
 
+from otel_lightning.collector.terminal.quantities import significant
 from otel_lightning.learner.task_splits import TRAIN
 from otel_lightning.learner.weights.examples import Example
 
@@ -43,6 +44,6 @@ def baseline_warning(mean: float) -> str:
     """Say what was done, as a warning."""
     return (
         f"Rewards are graded, and no advantage is on the other side of 0: completions above the "
-        f"mean of the training ones, {mean:.3g}, count as good. Say with --threshold where good "
-        "begins, or build transitions with --credit group."
+        f"mean of the training ones, {significant(mean)}, count as good. Say with --threshold "
+        "where good begins, or build transitions with --credit group."
     )
