@@ -20,8 +20,10 @@ from otel_lightning.collector.page import answer
 from otel_lightning.collector.page.conversation import parts
 from otel_lightning.collector.page.statements import sql_text, with_values
 from otel_lightning.collector.page.text import decimal, visible
-from otel_lightning.collector.store import StoreError, open_store
+from otel_lightning.collector.page.views.tasks import MOST_TASKS
+from otel_lightning.collector.store import Store, StoreError, open_store
 
+LONG = Path(__file__).parents[2] / "support" / "long_store.sql"
 ROOM = Path(answer.__file__).parent
 PAGES = (
     "/ui", "/ui/rollouts", "/ui/tasks", "/ui/data", "/ui/rewards", "/ui/arms", "/ui/runs", "/ui/sql"
@@ -217,6 +219,144 @@ def test_a_step_shows_only_what_is_new_in_it(desk: DirectSource) -> None:
     assert text.count("the carrier has it") == 2  # once for each tool
     earlier = desk.get("/ui/rollouts/rollout-0003/steps/2?earlier=4&fragment=1")
     assert Page(earlier).text.count("You work at a support desk") == 1
+
+
+def test_rewards_of_a_long_rollout_are_each_with_their_step(tmp_path: Path) -> None:
+    steps = 320
+    with open_store(make_desk_store(tmp_path / "t.duckdb")) as store:
+        store.execute(with_values(LONG.read_text(), {"steps": steps, "spans": 1}))
+        store.execute("""
+            INSERT INTO reward_events BY NAME
+            SELECT 'progress-' || step AS reward_id, trace_id, span_id, rollout_id,
+                'progress' AS name, step / 1000 AS value, 'test' AS source, end_time AS "time"
+            FROM llm_calls WHERE rollout_id = 'long'
+        """)
+        source = DirectSource(store)
+        whole = Page(source.get("/ui/rollouts/long"))
+        found, address = [], "/ui/rollouts/long?first=0"
+        while address:
+            page = Page(source.get(f"{address}&fragment=1"))
+            found += re.findall(r'id="s(\d+)"|>progress <b[^>]*>([\d.]+)<', page.html)
+            address = next((link for link in page.links if "first=" in link), "")
+    assert "Rewards of the rollout" not in whole.text
+    pairs = zip(found[::2], found[1::2], strict=True)
+    judged = {int(step): value for (step, _), (_, value) in pairs}
+    assert judged == {step: decimal(step / 1000) for step in range(steps)}
+
+
+def test_a_reward_of_a_merged_span_or_of_a_tool_is_with_its_step(tmp_path: Path) -> None:
+    with open_store(make_desk_store(tmp_path / "t.duckdb")) as store:
+        store.execute("UPDATE llm_calls SET merged_span_ids = ['layer-below'] WHERE step = 2")
+        store.execute("UPDATE tool_calls SET span_id = 'of-a-tool' WHERE name = 'trace_parcel'")
+        for span, name in (("layer-below", "kind"), ("of-a-tool", "quick"), ("", "whole")):
+            store.execute(
+                "INSERT INTO reward_events BY NAME SELECT uuid() AS reward_id, trace_id, "
+                f"rollout_id, nullif('{span}', '') AS span_id, '{name}' AS name, 0.5 AS value "
+                "FROM rollout_rows WHERE rollout_id = 'rollout-0003'"
+            )
+        html = DirectSource(store).get("/ui/rollouts/rollout-0003").body.decode()
+    of_rollout, *steps = html.partition("Rewards of the rollout")[2].split('<article class="step"')
+    assert [[name in part for name in ("kind 0", "quick 0", "whole 0")]
+            for part in (re.sub(r"\s*<b[^>]*>", " ", one) for one in (of_rollout, *steps))] == [
+        [False, False, True], [False, False, False], [False, True, False], [True, False, False],
+    ]  # fmt: skip
+
+
+def test_a_tool_without_a_known_request_is_with_the_call_before_it(tmp_path: Path) -> None:
+    def shown(store: Store) -> list[int]:
+        html = DirectSource(store).get("/ui/rollouts/rollout-0003").body.decode()
+        result = "→ &#34;the carrier has it"
+        return [part.count(result) for part in html.split('<article class="step"')]
+
+    with open_store(make_desk_store(tmp_path / "t.duckdb")) as store:
+        assert shown(store) == [0, 1, 1, 0]
+        store.execute("UPDATE tool_calls SET llm_span_id = NULL")
+        assert shown(store) == [0, 1, 1, 0]
+        store.execute("UPDATE tool_calls SET start_time = NULL WHERE name = 'lookup'")
+        assert shown(store) == [1, 0, 1, 0]
+        page = Page(DirectSource(store).get("/ui/rollouts/rollout-0003"))
+    assert "Tools of no step" in page.text
+
+
+def test_a_list_that_is_cut_says_so(tmp_path: Path) -> None:
+    note = "There are more tasks"
+    with open_store(tmp_path / "t.duckdb") as store:
+        for number in range(MOST_TASKS + 1):
+            assert note not in Page(DirectSource(store).get("/ui/tasks")).text
+            store.execute(
+                f"INSERT INTO rollout_rows BY NAME SELECT 'r{number}' AS rollout_id, "
+                f"'t' AS trace_id, 'task-{number:03}' AS task_id, "
+                f"make_timestamp_ns({number}) AS start_time"
+            )
+        assert note in Page(DirectSource(store).get("/ui/tasks")).text
+        assert note not in Page(DirectSource(store).get("/ui/tasks?id=task-09")).text
+
+
+def test_many_values_of_one_field_leave_the_filter_those_of_the_others(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        store.execute("""
+            INSERT INTO rollout_rows BY NAME
+            SELECT 'r' || range AS rollout_id, 't' AS trace_id,
+                'service ' || range // 2 AS service_name, make_timestamp_ns(range) AS start_time,
+                if(range = 0, ['prompt=rare'], []) AS arms
+            FROM range(300)
+        """)
+        page = Page(DirectSource(store).get("/ui/rollouts"))
+    assert ("value", "prompt=rare") in page.attributes
+
+
+def test_metrics_of_a_run_are_numbers_and_json_and_never_python(tmp_path: Path) -> None:
+    metrics = {
+        "winner": None, "gains": {"careful": 0.123456}, "notes": ["one", "two"], "done": True,
+        "estimates": [{"method": "dr", "value": 0.5}], "rows": 41665, "city": "K\u00f6ln",
+    }  # fmt: skip
+    with open_store(tmp_path / "t.duckdb") as store:
+        store.execute(
+            "INSERT INTO runs BY NAME SELECT 'r' AS run_id, 'gate' AS command, 'done' AS outcome, "
+            f"'{json.dumps(metrics)}' AS metrics, make_timestamp_ns(1) AS started"
+        )
+        html = DirectSource(store).get("/ui/runs/r").body.decode()
+    assert dict(re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td>', html)) == {
+        "winner": "null", "gains.careful": "0.123", "notes": "one two", "done": "true",
+        "estimates": "[{&#34;method&#34;: &#34;dr&#34;, &#34;value&#34;: 0.5}]", "rows": "41,665",
+        "city": "K\u00f6ln",
+    }  # fmt: skip
+
+
+def test_each_kind_of_run_has_its_gate_in_words_that_fit(tmp_path: Path) -> None:
+    paired = {
+        "base": "brief", "other": "careful", "pairs": 120, "tasks": 40, "base_mean": 0.4,
+        "other_mean": 0.6, "gain": 0.2, "lower": 0.1, "upper": 0.3, "refusals": ["p is 0.2"],
+    }  # fmt: skip
+    gates = {
+        "gate": (paired, {"alpha": 0.01}),
+        "evaluate": ({"models/desk-2": ["its gain may be chance"]}, {"models": ["a", "b"]}),
+        "policy": ({"gain": 0.2, "lower": 0.1, "upper": 0.3}, {"key": "k", "alpha": 0.01}),
+        "weights": ({"gain": 0.2, "lower": 0.1, "upper": 0.3, "shuffled": 0}, {"model": "m"}),
+    }
+    with open_store(tmp_path / "t.duckdb") as store:
+        for number, (command, (gate, config)) in enumerate(gates.items()):
+            store.execute(
+                "INSERT INTO runs BY NAME SELECT "
+                f"'{command}-run' AS run_id, '{command}' AS command, 'refused' AS outcome, "
+                f"'{json.dumps(gate)}' AS gate, '{json.dumps(config)}' AS config, "
+                f"make_timestamp_ns({number}) AS started"
+            )
+        source = DirectSource(store)
+        texts = {command: Page(source.get(f"/ui/runs/{command}-run")).text for command in gates}
+        listed = Page(source.get("/ui/runs"))
+        none = Page(source.get("/ui/runs?command=judge")).text
+        overview = Page(source.get("/ui")).text
+    assert "Mean reward 0.4 with brief → 0.6 with careful · 120 pairs of 40 held" in texts["gate"]
+    assert "95 % interval: from +0.1 to +0.3" in texts["gate"]
+    assert "models/desk-2: its gain may be chance" in texts["evaluate"]
+    assert "Each bound with 99 %: from +0.1 to +0.3" in texts["policy"]
+    assert "--shuffle-rewards" in texts["policy"]
+    assert not [name for name in ("gate", "evaluate", "weights") if "--shuffle" in texts[name]]
+    assert "control: its rewards were shuffled" in texts["weights"]
+    assert {f"/ui/runs?command={command}" for command in gates} <= set(listed.links)
+    assert "No run of this command." in none
+    assert "weights · refused" in re.sub(r"\s+", " ", overview)
 
 
 @pytest.mark.slow

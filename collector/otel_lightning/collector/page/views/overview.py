@@ -1,6 +1,5 @@
 """Overview: whether spans arrive, the newest rollouts, and the last learning run."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +7,7 @@ from otel_lightning.collector.page import plots
 from otel_lightning.collector.page.text import decimal, moment
 from otel_lightning.collector.page.view_request import View, ViewRequest
 from otel_lightning.collector.page.views.filters import NO_FILTER
+from otel_lightning.collector.page.views.gates import gate_of
 from otel_lightning.collector.page.views.rows import linked
 from otel_lightning.collector.terminal.quantities import number_of
 
@@ -96,5 +96,4 @@ def _mean(row: Mapping[str, Any]) -> str:
 def _run(row: dict[str, Any]) -> dict[str, Any] | None:
     if not row:
         return None
-    gate = json.loads(row["gate"] or "{}") or {}
-    return {**row, "gate": gate, "refusals": gate.get("refusals", [])}
+    return {**row, "refusals": gate_of(row).get("refusals", [])}

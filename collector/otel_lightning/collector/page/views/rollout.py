@@ -1,7 +1,7 @@
 """One rollout: its conversation with credit, step by step, in windows that are loaded on demand."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_lightning.collector.page import plots
 from otel_lightning.collector.page.conversation import Part, parts
@@ -30,6 +30,16 @@ BESIDE_NS = 60 * SECOND_NS
 """Tools and look-ups of documents run at most this long before or after the calls."""
 
 
+class Window(NamedTuple):
+    """Steps that are shown together."""
+
+    steps: list[dict[str, Any]]
+    following: int | None
+    """The first step after them, if there is one."""
+    of_no_step: list[dict[str, Any]]
+    """Rewards that belong to no call of the rollout."""
+
+
 def show(ask: ViewRequest, rollout: str) -> View:
     """Show a rollout; with `fragment`, only the steps of a window."""
     row = _rollout(ask, rollout)
@@ -38,8 +48,7 @@ def show(ask: ViewRequest, rollout: str) -> View:
     if first is None:
         first = max(asked - BEFORE_STEP, 0)
     became = ask.row("rollout_became", rollout=rollout)
-    rewards = ask.rows("rollout_rewards", rollout=rollout)
-    steps, following = _window(ask, row, max(first, 0), became, rewards)
+    steps, following, rewards = _window(ask, row, max(first, 0), became)
     window = {
         "rollout": row,
         "steps": steps,
@@ -49,7 +58,6 @@ def show(ask: ViewRequest, rollout: str) -> View:
     }
     if ask.text("fragment"):
         return View("rollout_steps.html", rollout, window)
-    shown_ids = {step["span_id"] for step in steps}
     who = row["agent_name"] or row["service_name"]
     title = f"{row['task_id'] or short(rollout)}{f' · {who}' if who else ''}"
     return View(
@@ -60,7 +68,6 @@ def show(ask: ViewRequest, rollout: str) -> View:
             **_credit(ask, row, became),
             **_neighbours(ask, row),
             "rewards": rewards,
-            "elsewhere": [one for one in rewards if one["span_id"] not in shown_ids],
             "arms": ask.rows("rollout_arms", rollout=rollout),
             "traces": ask.rows("rollout_traces", **_place(row)),
             "errors": [r["step"] for r in ask.rows("rollout_errors", **_place(row))],
@@ -89,14 +96,8 @@ def _place(row: dict[str, Any], margin_ns: int = SECOND_NS) -> dict[str, Any]:
     }
 
 
-def _window(
-    ask: ViewRequest,
-    row: dict[str, Any],
-    first: int,
-    became: dict[str, Any],
-    judged: list[dict[str, Any]],
-) -> tuple[list[dict[str, Any]], int | None]:
-    """Return the steps of a window, and the first step after it if there is one."""
+def _window(ask: ViewRequest, row: dict[str, Any], first: int, became: dict[str, Any]) -> Window:
+    """Return the steps of a window with their tools, rewards and retrieved documents."""
     last = first + WINDOW_STEPS - 1
     place = _place(row)
     calls = ask.rows("rollout_calls", **place, first=first, last=last, most_text=MOST_TEXT)
@@ -106,13 +107,14 @@ def _window(
         found = ask.rows("rollout_credit", **built, first=first, last=last)
         credit = {one["step"]: one for one in found}
     spans = [call["span_id"] for call in calls]
-    tools: dict[str, list[dict[str, Any]]] = {}
+    tools: dict[str | None, list[dict[str, Any]]] = {}
     beside = _place(row, BESIDE_NS)
     for tool in ask.rows("rollout_tools", **beside, spans=spans, most_text=4000):
-        tools.setdefault(tool["llm_span_id"], []).append(tool)
-    rewards: dict[str, list[dict[str, Any]]] = {}
-    for reward in judged:
-        rewards.setdefault(reward["span_id"], []).append(reward)
+        tools.setdefault(tool["step_span_id"], []).append(tool)
+    rewards: dict[str | None, list[dict[str, Any]]] = {}
+    for reward in ask.rows("rollout_rewards", **beside, spans=spans):
+        rewards.setdefault(reward["call_span_id"], []).append(reward)
+    of_no_step = rewards.get(None, [])
     retrieved = _retrievals(ask, beside, spans)
     steps: list[dict[str, Any]] = []
     size = 0
@@ -123,16 +125,18 @@ def _window(
             step["new"] = [part for part in step["new"] if part.kind != "tool_call_response"]
         step["rewards"] = rewards.get(call["span_id"], [])
         step["retrievals"] = retrieved.get(call["span_id"], [])
-        # Look-ups that no call used are shown once, at the first step.
+        # What belongs to no call is shown once, at the first step.
         step["unused"] = [] if steps or first else retrieved.get(None, [])
+        step["tools_of_no_step"] = [] if steps or first else tools.get(None, [])
         size += step["size"] + sum(one["size"] for one in step["retrievals"])
+        size += sum(len(one["explanation"] or "") for one in step["rewards"])
         # Never before the first step of a window: a step that is too long alone has a window of its
         # own.
         if steps and size > WINDOW_CHARACTERS:
-            return steps, call["step"]
+            return Window(steps, call["step"], of_no_step)
         steps.append(step)
     known_more = bool(steps) and steps[-1]["step"] < (row["llm_calls"] or 0) - 1
-    return steps, steps[-1]["step"] + 1 if known_more else None
+    return Window(steps, steps[-1]["step"] + 1 if known_more else None, of_no_step)
 
 
 def _retrievals(
@@ -151,8 +155,8 @@ def _retrievals(
 
 def _document(document: Any) -> dict[str, Any]:
     given = document if isinstance(document, dict) else {"content": document}
-    text = given.get("content") or given.get("id") or given
-    return {"score": given.get("score"), "text": text_or_json(text)[:MOST_DOCUMENT]}
+    text = text_or_json(given.get("content") or given.get("id") or given)
+    return {"score": given.get("score"), "text": text[:MOST_DOCUMENT], "length": len(text)}
 
 
 def _step(

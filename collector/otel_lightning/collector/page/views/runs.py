@@ -1,6 +1,7 @@
 """Runs: the gate's verdict and reasons, what it needs to pass, a control run, curve, settings."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from otel_lightning.collector.page import plots
@@ -13,9 +14,16 @@ from otel_lightning.collector.page.view_request import (
     address,
     segment,
 )
+from otel_lightning.collector.page.views.gates import (
+    as_object,
+    confidence_of,
+    gate_of,
+    is_control,
+)
 
 OTHER_RUNS = 200
-COMMANDS = ("transitions", "policy", "weights", "evaluate", "judge")
+SHUFFLING = ("policy", "weights")
+"""Commands that can shuffle rewards, as a control."""
 HEADLINES = ("loss", "train_loss", "eval_loss", "learning_rate", "grad_norm", "entropy")
 
 
@@ -32,12 +40,13 @@ def show_all(ask: ViewRequest) -> View:
     if len(rows) > PAGE_ROWS:
         last = rows[PAGE_ROWS - 1]
         more = ask.link(after=last["started_ns"], last=last["run_id"], fragment=None)
-    axis = plots.domain([g.get(k) for r in rows for g in [_gate(r)] for k in ("lower", "upper")],
+    axis = plots.domain([g.get(k) for r in rows for g in [gate_of(r)] for k in ("lower", "upper")],
                         zero=True)  # fmt: skip
     values = {"rows": [_listed(row, axis) for row in rows[:PAGE_ROWS]], "more": more}
     if ask.text("fragment"):
         return View("runs_rows.html", "Runs", values)
-    return View("runs.html", "Runs", {**values, "commands": COMMANDS})
+    commands = [row["command"] for row in ask.rows("runs_commands")]
+    return View("runs.html", "Runs", {**values, "commands": commands})
 
 
 def show(ask: ViewRequest, run: str) -> View:
@@ -46,9 +55,9 @@ def show(ask: ViewRequest, run: str) -> View:
     if not row:
         raise NotFoundError(f"There is no run '{run}'.")
     others = ask.rows("runs", command=row["command"], after_ns=None, after_id=None, rows=OTHER_RUNS)
-    gate, config = _gate(row), _object(row["config"])
+    gate, config = gate_of(row), as_object(row["config"])
     control = _control(row, config, others)
-    gates = [gate, _gate(control) if control else {}]
+    gates = [gate, gate_of(control) if control else {}]
     axis = plots.domain([g.get(k) for g in gates for k in ("lower", "upper")], zero=True)
     return View(
         "run.html",
@@ -56,27 +65,19 @@ def show(ask: ViewRequest, run: str) -> View:
         {
             "run": row,
             "gate": gate,
-            "shuffled": bool(config.get("shuffle_rewards")),
+            "shuffled": is_control(row),
             "interval": _interval(gate, axis),
+            "confidence": confidence_of(gate, config),
+            "can_shuffle": row["command"] in SHUFFLING,
             "control": control and {**_listed(control, axis), "gate": gates[1]},
             "axis": axis,
             "curves": _curves(ask.rows("run_steps", run=run)),
             "weights": _weights(ask.rows("run_steps", run=run)),
             "config": _difference(config, _former(row, others)),
-            "metrics": _object(row["metrics"]),
+            "metrics": list(_metrics(as_object(row["metrics"]))),
             "policies": ask.rows("run_policies", run=run),
         },
     )
-
-
-def _object(text: str | None) -> dict[str, Any]:
-    value = json.loads(text or "{}")
-    return value if isinstance(value, dict) else {}
-
-
-def _gate(row: dict[str, Any]) -> dict[str, Any]:
-    gate = _object(row["gate"])
-    return {**gate, "refusals": gate.get("refusals") or []} if gate else {}
 
 
 def _interval(gate: dict[str, Any], axis: tuple[float, float]) -> plots.Interval | None:
@@ -84,13 +85,13 @@ def _interval(gate: dict[str, Any], axis: tuple[float, float]) -> plots.Interval
 
 
 def _listed(row: dict[str, Any], axis: tuple[float, float]) -> dict[str, Any]:
-    gate = _gate(row)
+    gate = gate_of(row)
     return {
         **row,
         "gate": gate,
         "interval": _interval(gate, axis),
         "refusal": next(iter(gate.get("refusals", [])), None),
-        "shuffled": bool(_object(row["config"]).get("shuffle_rewards")),
+        "shuffled": is_control(row),
         "href": address(f"/runs/{segment(row['run_id'])}"),
     }
 
@@ -99,21 +100,23 @@ def _control(
     row: dict[str, Any], config: dict[str, Any], beside: list[dict[str, Any]]
 ) -> dict[str, Any] | None:
     """Return the nearest run with shuffled rewards; for such a run, the nearest real one."""
-    wanted = not config.get("shuffle_rewards")
+    wanted = not is_control(row)
     others = [
         other
         for other in beside
         if other["run_id"] != row["run_id"]
-        and bool(_object(other["config"]).get("shuffle_rewards")) == wanted
-        and _object(other["config"]).get("key") == config.get("key")
-        and _gate(other)
+        and is_control(other) == wanted
+        and all(
+            as_object(other["config"]).get(name) == config.get(name) for name in ("key", "model")
+        )
+        and gate_of(other)
     ]
     return min(others, key=lambda o: abs(o["started_ns"] - row["started_ns"]), default=None)
 
 
 def _former(row: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
     earlier = [one for one in others if one["started_ns"] < row["started_ns"]]
-    return _object(earlier[0]["config"]) if earlier else {}
+    return as_object(earlier[0]["config"]) if earlier else {}
 
 
 def _difference(
@@ -133,8 +136,27 @@ def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, dict):
             flat.update(_flat(value, f"{prefix}{name}."))
         else:
-            flat[prefix + name] = json.dumps(value)
+            flat[prefix + name] = json.dumps(value, ensure_ascii=False)
     return flat
+
+
+def _metrics(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each metric with its value as text; those of an object by their names in it."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _metrics(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return decimal(value)
+    if isinstance(value, list) and not any(isinstance(one, list | dict) for one in value):
+        return " ".join(map(_text, value))
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _curves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

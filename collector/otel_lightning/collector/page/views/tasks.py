@@ -6,6 +6,7 @@ from otel_lightning.collector.page.conversation import Part, parts
 from otel_lightning.collector.page.view_request import PAGE_ROWS, NotFoundError, View, ViewRequest
 from otel_lightning.collector.page.views.rows import link, linked
 
+MOST_TASKS = 100
 COLUMNS = 6
 """Number of rollouts that are shown side by side."""
 MOST_TEXT = 20_000
@@ -17,8 +18,9 @@ SECOND_NS = 10**9
 
 def show_all(ask: ViewRequest) -> View:
     """List tasks; those whose smallest and largest reward differ most come first."""
-    rows = ask.rows("tasks", start=ask.text("id"), rows=PAGE_ROWS * 2)
-    return View("tasks.html", "Tasks", {"rows": rows})
+    rows = ask.rows("tasks", start=ask.text("id"), rows=MOST_TASKS + 1)
+    values = {"rows": rows[:MOST_TASKS], "is_cut": len(rows) > MOST_TASKS}
+    return View("tasks.html", "Tasks", values)
 
 
 def show_task(ask: ViewRequest, task: str) -> View:
