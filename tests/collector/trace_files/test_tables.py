@@ -10,6 +10,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,8 +19,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from pyarrow import parquet
+from support.captures import as_text, as_texts
 from support.exports import (
     EXPORTS,
     GOOD,
@@ -28,10 +31,13 @@ from support.exports import (
     blob_row,
     derived,
     observation,
+    parsed,
     spans,
     without,
 )
 
+from otel_lightning.collector.load.from_files import load_file
+from otel_lightning.collector.store import open_store
 from otel_lightning.collector.trace_files import exports, read
 from otel_lightning.collector.trace_files.read import read_file
 
@@ -56,12 +62,106 @@ CLICKHOUSE = EXPORTS / "clickhouse"
 SENT_TO_CLICKHOUSE = ("pydantic_ai/tool", "openinference_openai/tool", "strands/tool")
 
 
-@pytest.mark.parametrize("export", sorted(CLICKHOUSE.iterdir()), ids=lambda path: path.name)
+LOGGED_TO_CLICKHOUSE = (
+    *("contrib_openai_v2_true/tool", "js_otel_openai/tool", "otel_genai_openai_event/tool"),
+)
+LOGS = sorted(DATA.glob("*/*.logs.pb"))
+
+
+@pytest.mark.parametrize(
+    "export", sorted(CLICKHOUSE.glob("otel_traces*")), ids=lambda path: path.name
+)
 def test_clickhouse_gives_back_what_it_was_sent(export: Path, tmp_path: Path) -> None:
     originals = [DATA / f"{name}.otlp.pb" for name in SENT_TO_CLICKHOUSE]
     expected = derived(tmp_path / "sent.duckdb", *originals)
     assert len(expected.calls) > 5
     assert derived(tmp_path / "export.duckdb", export) == expected
+
+
+@pytest.mark.parametrize(
+    "export", sorted(CLICKHOUSE.glob("otel_logs*")), ids=lambda path: path.name
+)
+def test_clickhouse_gives_back_the_log_records_that_it_was_sent(
+    export: Path, tmp_path: Path
+) -> None:
+    originals = [DATA / f"{name}.otlp.pb" for name in LOGGED_TO_CLICKHOUSE]
+    logs = [DATA / f"{name}.logs.pb" for name in LOGGED_TO_CLICKHOUSE]
+    expected = derived(tmp_path / "sent.duckdb", *originals, *logs)
+    assert {call["content"] for call in expected.calls} == {"full"}
+    found = derived(tmp_path / "export.duckdb", *originals, export)
+    assert without_order(found) == without_order(expected)
+
+
+def without_order(rows: Derived) -> Any:
+    """Return rows with their JSON parsed: the exporter sorts the keys of objects."""
+    return [
+        {name: parsed(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in (*rows.calls, *rows.tools)
+    ]
+
+
+def logged_rows(recording: Path) -> list[Json]:
+    """Convert log records as `pushLogsData` of the Collector's ClickHouse exporter does."""
+    request = ExportLogsServiceRequest.FromString(recording.read_bytes())
+    return [
+        {
+            "Timestamp": clickhouse_time(log.time_unix_nano or log.observed_time_unix_nano),
+            "TraceId": log.trace_id.hex(),
+            "SpanId": log.span_id.hex(),
+            "TraceFlags": log.flags & 0xFF,
+            "SeverityText": log.severity_text,
+            "SeverityNumber": log.severity_number,
+            "ServiceName": as_texts(group.resource.attributes).get("service.name", ""),
+            "Body": as_text(log.body) or "",
+            "ResourceSchemaUrl": group.schema_url,
+            "ResourceAttributes": as_texts(group.resource.attributes),
+            "ScopeSchemaUrl": scope.schema_url,
+            "ScopeName": scope.scope.name,
+            "ScopeVersion": scope.scope.version,
+            "ScopeAttributes": as_texts(scope.scope.attributes),
+            "LogAttributes": as_texts(log.attributes),
+            "EventName": log.event_name,
+        }
+        for group in request.resource_logs
+        for scope in group.scope_logs
+        for log in scope.log_records
+    ]
+
+
+def clickhouse_time(nanoseconds: int) -> str:
+    moment = datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{nanoseconds % 1_000_000_000:09}"
+
+
+@pytest.mark.parametrize("recording", LOGS, ids=lambda path: path.parent.name)
+def test_a_table_of_logs_gives_back_what_was_sent(recording: Path, tmp_path: Path) -> None:
+    spans_of = recording.with_name(recording.name.replace(".logs.", ".otlp."))
+    originals = [spans_of] if spans_of.exists() else []
+    expected = derived(tmp_path / "sent.duckdb", *originals, recording)
+    export = tmp_path / "otel_logs.jsonl"
+    export.write_text("\n".join(map(json.dumps, logged_rows(recording))))
+    found = derived(tmp_path / "export.duckdb", export, *originals)
+    assert without_order(found) == without_order(expected)
+    assert found.rewards == expected.rewards
+
+
+def test_log_records_of_no_span_are_loaded_too(tmp_path: Path) -> None:
+    """Rows without ids, and spans between them, as a file of both tables has them."""
+    row = logged_rows(DATA / "js_otel_openai" / "tool.logs.pb")[0]
+    apart = row | {"TraceId": "", "SpanId": "", "EventName": "", "LogAttributes": {}}
+    export = tmp_path / "both.jsonl"
+    export.write_text("\n".join(map(json.dumps, [row, ROW, apart])))
+    file = read_file(export)
+    assert [(one.signal, one.records) for one in file.requests] == [
+        ("logs", 1), ("traces", 1), ("logs", 1),
+    ]  # fmt: skip
+    with open_store(tmp_path / "t.duckdb") as store:
+        load_file(store, export)
+        logs = store.rows("SELECT trace_id, span_id, body, severity FROM logs ORDER BY trace_id")
+    assert [(one["trace_id"], one["span_id"]) for one in logs] == [
+        (row["TraceId"], row["SpanId"]), (None, None),
+    ]  # fmt: skip
+    assert {one["body"] for one in logs} == {row["Body"]}
 
 
 # Phoenix and MLflow: recorded -----------------------------------------------------------------
@@ -469,7 +569,7 @@ def test_a_file_above_the_limit_is_read_again_to_be_stored(
     again = read_file(export)
     assert not isinstance(again.requests, list)
     assert list(again.requests) == list(kept.requests) == list(again.requests)
-    per_request = math.ceil(2_500 / exports.SPANS_AT_ONCE)
+    per_request = math.ceil(2_500 / exports.RECORDS_AT_ONCE)
     assert (again.records, len(list(again.requests))) == (2_500, per_request)
 
 

@@ -1,27 +1,28 @@
 """Records of other trace stores, put together into requests of OTLP."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.trace_files.formats import FORMATS
 from otel_lightning.collector.trace_files.otlp_requests import (
     Contents,
-    PlacedSpan,
-    from_spans,
+    PlacedRecord,
+    from_records,
     placed,
 )
 from otel_lightning.collector.trace_files.records import (
     Exported,
     ExportedJudgement,
+    ExportedLog,
     ExportedSpan,
     LeftOut,
 )
 
-SPANS_AT_ONCE = 1_000
-"""Most spans of another store in one request."""
+RECORDS_AT_ONCE = 1_000
+"""Most spans, or log records, of another store in one request."""
 REQUEST_BYTES = 16_000_000
-"""A request with several of these spans is at most this large: a running ingester refuses requests
-above its `--max-body`."""
+"""A request with several of these records is at most this large: a running ingester refuses
+requests above its `--max-body`."""
 SHOWN_COLUMNS, SHOWN_LETTERS = 12, 30
 """How much of the names of an unknown table's columns an error message shows."""
 
@@ -38,28 +39,37 @@ class Row(NamedTuple):
 
 
 def read_rows(rows: Iterable[Row | Contents]) -> Iterator[Item]:
-    """Yield what records hold, with their spans put together into requests; requests as they are.
+    """Yield what records hold; requests as they are.
+
+    Neighbouring spans, and neighbouring log records, are put together into requests.
 
     Raises:
         ValueError: If a record is of no known store or is invalid; the message says which.
     """
-    spans, size = list[PlacedSpan](), 0
+    waiting, size = list[PlacedRecord](), 0
     for row in rows:
         if isinstance(row, Contents):
             yield row
             continue
         for one in _exported(row):
-            if not isinstance(one, ExportedSpan):
+            if not isinstance(one, ExportedSpan | ExportedLog):
                 yield one
                 continue
-            span = placed(row.where, one)
-            if spans and (len(spans) == SPANS_AT_ONCE or size + len(span.body) > REQUEST_BYTES):
-                yield from_spans(spans)
-                spans, size = [], 0
-            spans.append(span)
-            size += len(span.body)
-    if spans:
-        yield from_spans(spans)
+            record = placed(row.where, one)
+            if waiting and not _fits(record, waiting, size):
+                yield from_records(waiting)
+                waiting, size = [], 0
+            waiting.append(record)
+            size += len(record.body)
+    if waiting:
+        yield from_records(waiting)
+
+
+def _fits(record: PlacedRecord, waiting: Sequence[PlacedRecord], size: int) -> bool:
+    """Tell whether a record may be in one request with others, which have `size` bytes."""
+    is_of_kind = type(record.exported) is type(waiting[0].exported)
+    is_small = size + len(record.body) <= REQUEST_BYTES
+    return is_of_kind and is_small and len(waiting) < RECORDS_AT_ONCE
 
 
 def _exported(row: Row) -> list[Exported]:

@@ -1,4 +1,4 @@
-"""Requests of OTLP: from protobuf, from OTLP/JSON, and from spans that other stores exported."""
+"""Requests of OTLP: from protobuf, from OTLP/JSON, and from records that other stores exported."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_lightning.collector.otlp.json_encoding import parse_json
 from otel_lightning.collector.otlp.signals import Signal
-from otel_lightning.collector.trace_files.records import ExportedSpan, key_values
+from otel_lightning.collector.trace_files.records import ExportedLog, ExportedSpan, key_values
 
 RESOURCES = b"\x0a"  # tag of field 1, length-delimited: the first byte of every OTLP request
 CONTINUES = 0x80  # bit set in every byte of a varint except the last
@@ -31,52 +31,69 @@ class Contents(NamedTuple):
     records: int
 
 
-class PlacedSpan(NamedTuple):
-    """A span of another store, its OTLP/JSON, and where its record stands in a file."""
+class PlacedRecord(NamedTuple):
+    """A span or log record of another store, its OTLP/JSON, and where it stands in a file."""
 
     where: str
-    exported: ExportedSpan
+    exported: ExportedSpan | ExportedLog
     body: bytes
 
 
-def placed(where: str, exported: ExportedSpan) -> PlacedSpan:
-    """Write a span as OTLP/JSON.
+class _Lists(NamedTuple):
+    """The names of the lists that a request of one signal consists of, and its records."""
+
+    key: str
+    scopes: str
+    records: str
+    noun: str
+
+
+LISTS = {
+    ExportedSpan: _Lists("resourceSpans", "scopeSpans", "spans", "span"),
+    ExportedLog: _Lists("resourceLogs", "scopeLogs", "logRecords", "log record"),
+}
+
+
+def placed(where: str, exported: ExportedSpan | ExportedLog) -> PlacedRecord:
+    """Write a record as OTLP/JSON.
 
     Raises:
         ValueError: If it has a text that is not Unicode, or is nested too deeply.
     """
     try:
-        return PlacedSpan(where, exported, orjson.dumps(exported.span))
+        return PlacedRecord(where, exported, orjson.dumps(exported[0]))
     except TypeError as error:
-        raise ValueError(f"{where}: the span cannot be read ({error}).") from error
+        noun = LISTS[type(exported)].noun
+        raise ValueError(f"{where}: the {noun} cannot be read ({error}).") from error
 
 
-def from_spans(spans: Sequence[PlacedSpan]) -> Contents:
-    """Build one request of spans, grouped by neighbours of the same resource and scope.
+def from_records(some: Sequence[PlacedRecord]) -> Contents:
+    """Build one request of records of one kind, grouped by neighbours of one resource and scope.
 
     Raises:
-        ValueError: If a span is invalid; the message says which.
+        ValueError: If a record is invalid; the message says which.
     """
+    key, scopes, records, noun = LISTS[type(some[0].exported)]
     resources = [
         {
             "resource": {"attributes": key_values(resource)},
-            "scopeSpans": [
-                {"scope": {"name": scope}, "spans": [orjson.Fragment(one.body) for one in some]}
+            scopes: [
+                {"scope": {"name": scope}, records: [orjson.Fragment(one.body) for one in grouped]}
             ],
         }
-        for (resource, scope), some in groupby(
-            spans, lambda one: (one.exported.resource, one.exported.scope)
+        for (resource, scope), grouped in groupby(
+            some, lambda one: (one.exported.resource, one.exported.scope)
         )
     ]
+    signal, kind = KINDS[key]
     try:
-        body = orjson.dumps({"resourceSpans": resources})
-        request = parse_json(ExportTraceServiceRequest, body)
+        request = parse_json(kind, orjson.dumps({key: resources}))
     except (ValueError, TypeError) as error:
-        if len(spans) > 1:
-            for one in spans:
-                from_spans([one])  # the first invalid one raises
-        raise ValueError(f"{spans[0].where}: the span cannot be read ({error}).") from error
-    return Contents("traces", request.SerializeToString(), _count(request))
+        if len(some) > 1:
+            for one in some:
+                from_records([one])  # the first invalid one raises
+        raise ValueError(f"{some[0].where}: the {noun} cannot be read ({error}).") from error
+    return Contents(signal, request.SerializeToString(), _count(request))
 
 
 def from_json(where: str, document: Any) -> Contents | None:

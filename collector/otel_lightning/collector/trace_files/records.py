@@ -34,6 +34,14 @@ class ExportedSpan(NamedTuple):
     scope: str
 
 
+class ExportedLog(NamedTuple):
+    """A log record as OTLP/JSON, with the attributes of its resource and the name of its scope."""
+
+    log: Json
+    resource: Json
+    scope: str
+
+
 class ExportedJudgement(NamedTuple):
     """A judgement with the fields of `/v1/feedback`, and when it was made or changed last.
 
@@ -50,7 +58,7 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-Exported = ExportedSpan | ExportedJudgement | LeftOut
+Exported = ExportedSpan | ExportedLog | ExportedJudgement | LeftOut
 
 
 def span(  # noqa: PLR0913  the fields of a span
@@ -83,6 +91,32 @@ def span(  # noqa: PLR0913  the fields of a span
         "links": list(links),
         "traceState": trace_state or "",
         "status": {"code": status, "message": message or ""},
+    }
+
+
+def log(  # noqa: PLR0913  the fields of a log record
+    *,
+    time_ns: int,
+    attributes: Json,
+    trace_id: str | None = None,
+    span_id: str | None = None,
+    event_name: str | None = None,
+    severity: str | None = None,
+    severity_number: int = 0,
+    body: Any = None,
+    flags: int = 0,
+) -> Json:
+    """Build one log record."""
+    return {
+        "timeUnixNano": time_ns,
+        "traceId": trace_id or "",
+        "spanId": span_id or "",
+        "eventName": event_name or "",
+        "severityText": severity or "",
+        "severityNumber": severity_number,
+        "body": _any_value(body),
+        "attributes": key_values(attributes),
+        "flags": flags,
     }
 
 

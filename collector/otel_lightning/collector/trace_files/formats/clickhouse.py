@@ -1,4 +1,4 @@
-"""ClickHouse: the table `otel_traces` of the Collector's ClickHouse exporter, and of ClickStack.
+"""ClickHouse: the tables `otel_traces` and `otel_logs` of the Collector's exporter, and ClickStack.
 
 Read as Parquet, CSV with names, or `JSONEachRow`. Attributes are maps of text or, with the
 exporter's `json` setting, ClickHouse's JSON, which makes objects of names with dots.
@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from otel_lightning.collector.trace_files import records
-from otel_lightning.collector.trace_files.records import Exported, ExportedSpan, Json
+from otel_lightning.collector.trace_files.records import Exported, ExportedLog, ExportedSpan, Json
 from otel_lightning.collector.trace_files.written_values import flat, structure
 
 NAME = "ClickHouse"
 SPAN = frozenset({"TraceId", "SpanId", "SpanName", "SpanAttributes"})
+LOG = frozenset({"TraceId", "SpanId", "Body", "LogAttributes"})
 SCOPE = "otel.scope.name"
 """The attribute that older versions of the exporter write, which have no column for the scope."""
 EVENT = ("Timestamp", "Name", "Attributes")
@@ -23,12 +24,16 @@ LINK = ("TraceId", "SpanId", "TraceState", "Attributes")
 
 
 def matches(row: Json) -> bool:
-    """Tell whether this is a row of `otel_traces`."""
-    return row.keys() >= SPAN
+    """Tell whether this is a row of `otel_traces` or `otel_logs`."""
+    return row.keys() >= SPAN or row.keys() >= LOG
 
 
 def read(row: Json) -> Iterator[Exported]:
-    """Yield the span of a row."""
+    """Yield the span or log record of a row."""
+    yield _span(row) if row.keys() >= SPAN else _log(row)
+
+
+def _span(row: Json) -> ExportedSpan:
     start_ns = records.nanoseconds(row["Timestamp"])
     attributes = _attributes(row["SpanAttributes"])
     scope = attributes.pop(SCOPE, None)
@@ -48,8 +53,32 @@ def read(row: Json) -> Iterator[Exported]:
         trace_state=row.get("TraceState"),
         kind=records.kind_number(row.get("SpanKind")),
     )
-    resource = {"service.name": row.get("ServiceName"), **_attributes(row["ResourceAttributes"])}
-    yield ExportedSpan(span, resource, row.get("ScopeName") or scope or "")
+    return ExportedSpan(span, _resource(row), row.get("ScopeName") or scope or "")
+
+
+def _log(row: Json) -> ExportedLog:
+    """Return the record of a row. Bodies and attributes with several values are JSON texts.
+
+    The table has the time at which the record was observed only where it has no time of its own.
+    """
+    trace, span = row["TraceId"], row["SpanId"]
+    log = records.log(
+        time_ns=records.nanoseconds(row["Timestamp"]),
+        trace_id=trace and records.trace_id(trace),
+        span_id=span and records.span_id(span),
+        # Older versions of the exporter have no column for the name.
+        event_name=row.get("EventName"),
+        severity=row.get("SeverityText"),
+        severity_number=int(row.get("SeverityNumber") or 0),
+        body=row["Body"] or None,
+        attributes=_attributes(row["LogAttributes"]),
+        flags=int(row.get("TraceFlags") or 0),
+    )
+    return ExportedLog(log, _resource(row), row.get("ScopeName") or "")
+
+
+def _resource(row: Json) -> dict[str, Any]:
+    return {"service.name": row.get("ServiceName"), **_attributes(row["ResourceAttributes"])}
 
 
 def _attributes(written: Any) -> dict[str, Any]:
