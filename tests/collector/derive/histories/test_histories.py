@@ -49,6 +49,42 @@ def test_another_text_role_or_turn_is_another_state(other: list[Any]) -> None:
     assert call([QUESTION]).state_hash != call(other).state_hash
 
 
+def in_pieces(*texts: str) -> dict[str, Any]:
+    return {"role": "assistant", "parts": [{"type": "text", "content": one} for one in texts]}
+
+
+def test_a_text_that_comes_back_in_the_pieces_of_its_stream_is_the_same_history() -> None:
+    """Clients of Gemini send back each piece as a part or, Google's own chats, as a message."""
+    whole, pieces = text_message("assistant", "It is sunny."), in_pieces("It ", "is ", "sunny.")
+    thought = {"type": "reasoning", "content": "hm"}
+    around = {**pieces, "parts": [*pieces["parts"][:1], thought, *pieces["parts"][1:]]}
+    apart = [in_pieces(part["content"]) for part in pieces["parts"]]
+    for turn in ([pieces], [around], apart):
+        for more in ([], [QUESTION] * SHORT):
+            asked = call([*more, QUESTION, *turn, QUESTION])
+            expected = call([*more, QUESTION, whole, QUESTION])
+            assert asked.history.prefixes == expected.history.prefixes
+    assert call([QUESTION, pieces]).state_hash == call([QUESTION, whole]).state_hash
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [in_pieces("It is ", "sunny"), QUESTION],
+        [in_pieces("It "), QUESTION, in_pieces("is sunny.")],
+    ],
+)
+def test_another_text_or_a_turn_between_is_another_state(other: list[Any]) -> None:
+    whole = [in_pieces("It is sunny."), QUESTION]
+    assert call([QUESTION, *other]).state_hash != call([QUESTION, *whole]).state_hash
+
+
+def test_the_users_texts_stay_apart() -> None:
+    texts = [{"type": "text", "content": one} for one in ("a", "b")]
+    apart = call([{"role": "user", "parts": texts}])
+    assert apart.state_hash != call([text_message("user", "ab")]).state_hash
+
+
 def test_tools_are_a_part_of_the_state() -> None:
     offered = {"gen_ai.tool.definitions": [{"type": "function", "name": "add"}]}
     assert call([QUESTION]).state_hash != call([QUESTION], **offered).state_hash

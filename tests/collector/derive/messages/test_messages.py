@@ -115,6 +115,23 @@ def test_bedrocks_block_of_a_tool_call_may_have_a_type_instead_of_a_key(block: A
     assert message == tool_request("c1", "add", {"a": 2})
 
 
+@pytest.mark.parametrize("key", ["function_call", "functionCall"])
+def test_a_block_that_holds_a_text_and_a_tool_call_is_both(key: str) -> None:
+    """OpenInference for `google-genai` adds all pieces of a streamed answer to one part."""
+    block = {"text": "Let me look.", key: {"name": "sun", "args": {"city": "Oslo"}}}
+    (message,) = read_message({"role": "model", "parts": [block]})
+    assert message["parts"] == [
+        {"type": "text", "content": "Let me look."},
+        {"type": "tool_call", "id": None, "name": "sun", "arguments": {"city": "Oslo"}},
+    ]
+
+
+def test_a_thought_beside_a_tool_call_stays_a_thought() -> None:
+    block = {"text": "Where?", "thought": True, "function_call": {"name": "sun", "args": {}}}
+    (message,) = read_message({"role": "model", "parts": [block]})
+    assert [part["type"] for part in message["parts"]] == ["reasoning", "tool_call"]
+
+
 def test_a_role_that_is_a_tools_name_is_the_tools() -> None:
     result = {"role": "weather", "content": "Rain", "additional_kwargs": {}}
     (message,) = read_message({**result, "tool_call_id": "c1"})

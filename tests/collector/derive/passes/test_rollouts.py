@@ -339,3 +339,16 @@ def test_a_reward_in_a_sub_agents_conversation_is_of_the_callers_rollout() -> No
     ]
     (reward,) = derive(spans, []).rewards
     assert reward.rollout_id == "conv-main"
+
+
+def test_an_answer_that_googles_chat_sends_back_in_pieces_is_continued() -> None:
+    """Each piece of a stream is a message of the next input; OpenInference for `google-genai`."""
+    rows = rows_of("genai_pieces")
+    assert len(rows.llm_calls[1].input_messages or []) > 5
+    assert len({call.rollout_id for call in rows.llm_calls}) == 1
+    assert [call.step for call in rows.llm_calls] == [0, 1, 2]
+    (tool,) = rows.tool_calls
+    assert (tool.name, tool.arguments, tool.llm_span_id) == (
+        *("get_weather", {"city": "Paris"}),
+        rows.llm_calls[0].span_id,
+    )

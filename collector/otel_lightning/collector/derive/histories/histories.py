@@ -1,8 +1,8 @@
 """A call's messages as hashes: which call continues which, and which models saw the same.
 
 Every part is hashed once; all else is hashed from those hashes. Reasoning is left out of a history,
-because providers do not send it back, and so are the spelling of arguments and how a turn was cut
-into messages.
+because providers do not send it back, and so are the spelling of arguments, how a turn was cut into
+messages, and a text of the assistant into parts or messages.
 
 A tool call's id is made up by the provider, mostly at random. It tells one rollout from another
 that says the same, so a history that is looked for holds it. It says nothing to a model, so what a
@@ -21,6 +21,7 @@ from otel_lightning.collector.derive.histories.message_hashes import (
     ToolCallNumbers,
     hashes_of,
     texts,
+    whole_turns,
 )
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.messages.messages import SHORT
@@ -97,6 +98,7 @@ def _short_history(call: LlmCall) -> History | None:
         return None
     chain, before = b"", ""
     prefixes: list[str] = []
+    sent = whole_turns(sent)
     for place, message in enumerate(sent):
         role = message["role"]
         content = None if role == "tool" else texts(message)

@@ -9,6 +9,7 @@ from otel_lightning.collector.derive.histories.message_hashes import (
     MessageHashes,
     ToolCallNumbers,
     hashes_of,
+    whole_turns,
 )
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory, SharedMessage
 from otel_lightning.collector.derive.rows import LlmCall, Message
@@ -90,11 +91,11 @@ def hashed_input(call: LlmCall, memory: MessageMemory | None) -> InputHashes:
     # One message continues no other input.
     if memory is None or len(sent) < 2 or type(sent[-1]) is not SharedMessage:  # noqa: PLR2004
         hashes = InputHashes(lost_ids=call.lost_ids)
-        for message in sent:
+        for message in whole_turns(sent):
             hashes.add(message)
         return hashes
     hashes, count = _continued(sent, memory, lost_ids=call.lost_ids)
-    for message in sent[count:]:
+    for message in whole_turns(sent[count:]):
         hashes.add(message)
     # A copy of the list, because the call may change its own. It keeps the messages alive, so that
     # none of their `id()`s is used again.
@@ -110,6 +111,9 @@ def _continued(
     is_new = type(sent[0]) is SharedMessage and sent[0].hashes is None
     for count in () if is_new else range(len(sent), max(len(sent) - LOOK_BACK, 1), -1):
         if (known := memory.hashed.get(id(sent[count - 1]))) is None:
+            continue
+        # A turn of the assistant is hashed as a whole.
+        if [message["role"] for message in sent[count - 1 : count + 1]] == [ASSISTANT, ASSISTANT]:
             continue
         before, hashes = known
         # Messages are shared, so the same objects are the same messages: no text is compared.

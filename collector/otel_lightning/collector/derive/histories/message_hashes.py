@@ -1,8 +1,9 @@
 """The hashes of one message: of what it says, with and without the ids of tool calls."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import orjson
@@ -14,6 +15,8 @@ from otel_lightning.collector.derive.rows import Message
 from otel_lightning.collector.derive.text.json_text import dumps
 
 TEXT_KEYS = len(("type", "content"))
+TEXTS = 2
+"""Number of texts of a message from which on they are joined."""
 TOOL_PARTS = ("tool_call", "tool_call_response")
 _SORTED = orjson.OPT_SORT_KEYS
 ASSISTANT = "assistant"
@@ -71,12 +74,69 @@ def texts(message: Message) -> bytes | None:
             return None
         return b"t" + sha256(content.encode("utf-8", "replace")).digest()
     hashes = b""
-    for part in parts:
-        content = part.get("content")
-        if part["type"] != "text" or len(part) != TEXT_KEYS or type(content) is not str:
+    for part in _whole_texts(message):
+        if not _is_text(part):
             return None
-        hashes += b"t" + sha256(content.encode("utf-8", "replace")).digest()
+        hashes += b"t" + sha256(part["content"].encode("utf-8", "replace")).digest()
     return hashes or None
+
+
+def _is_text(part: dict[str, Any]) -> bool:
+    """Tell whether a part is text and nothing more."""
+    is_alone = part["type"] == "text" and len(part) == TEXT_KEYS
+    return is_alone and type(part.get("content")) is str
+
+
+def _whole_texts(message: Message) -> list[dict[str, Any]]:
+    """Return the parts of a message; of the assistant's, with neighbouring texts as one.
+
+    Reasoning between two texts is not sent back, so they are neighbours, too.
+    """
+    parts: list[dict[str, Any]] = message["parts"]
+    if message["role"] != ASSISTANT or [part["type"] for part in parts].count("text") < TEXTS:
+        return parts
+    whole: list[dict[str, Any]] = []
+    last: dict[str, Any] | None = None
+    for part in parts:
+        if not _is_text(part):
+            last = last if part["type"] == "reasoning" else None
+            whole.append(part)
+        elif last is not None:
+            last["content"] += part["content"]
+        else:
+            last = {**part}  # a copy, which the texts after it are added to
+            whole.append(last)
+    return whole
+
+
+def whole_turns(messages: list[Message]) -> list[Message]:
+    """Return the messages of a history, those of the assistant as one where a text is cut in two.
+
+    Clients may send back each piece of a streamed text as a part, or as a message. A record of the
+    answer has the whole text.
+    """
+    roles = [message["role"] for message in messages]
+    if (ASSISTANT, ASSISTANT) not in pairwise(roles):
+        return messages
+    turns: list[Message] = []
+    for message in messages:
+        if turns and _continues_text(turns[-1], message):
+            turns[-1] = {"role": ASSISTANT, "parts": turns[-1]["parts"] + message["parts"]}
+        else:
+            turns.append(message)
+    return turns
+
+
+def _continues_text(before: Message, message: Message) -> bool:
+    """Tell whether two messages are the assistant's, and a text follows a text."""
+    if not before["role"] == message["role"] == ASSISTANT:
+        return False
+    return _begins_with_text(reversed(before["parts"])) and _begins_with_text(message["parts"])
+
+
+def _begins_with_text(parts: Iterable[dict[str, Any]]) -> bool:
+    first = next((part for part in parts if part["type"] != "reasoning"), None)
+    return first is not None and _is_text(first)
 
 
 def _hashed(message: Message) -> MessageHashes:
@@ -89,7 +149,7 @@ def _hashed(message: Message) -> MessageHashes:
     has_tools = False
     tool_call_ids: list[str | None] = []
     response_ids: list[str | None] = []
-    for part in message["parts"]:
+    for part in _whole_texts(message):
         kind = part["type"]
         if kind == "reasoning":
             reasoning += _hash(part)

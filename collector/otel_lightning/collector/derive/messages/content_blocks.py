@@ -60,12 +60,26 @@ def _block_parts(block: Any) -> list[Part]:
     return [hosted_tools.block_part(block) or {**block, "type": kind}]
 
 
+def _separate(block: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the blocks that one block without a type holds; None if it is a single one.
+
+    OpenInference for `google-genai` adds all pieces of a streamed answer to one block.
+    """
+    of_tools = [key for key in _OF_TOOLS if isinstance(block.get(key), dict)]
+    rest = {key: value for key, value in block.items() if key not in of_tools}
+    before = [rest] if any(rest.get(key) for key in _SAID) else []
+    blocks = [*before, *({key: block[key]} for key in of_tools)]
+    return blocks if len(blocks) > 1 else None
+
+
 def _blocks_inside(block: Mapping[str, Any], kind: str) -> list[Any] | None:
     """Return the blocks that a package put into one part; None if the part is no such part.
 
     Azure's client for agents writes all blocks of a content into a text, and Microsoft's
     distribution for JavaScript writes a block as JSON into a part of the block's type.
     """
+    if not block.get("type") and (blocks := _separate(block)) is not None:
+        return blocks
     content = block.get("content")
     if isinstance(content, list):
         return content if kind in TEXTS else None
@@ -179,6 +193,8 @@ _BY_KEY = (
     "toolResponse",
     "function",
 )
+_SAID = ("text", "reasoning", "reasoningContent")
+_OF_TOOLS = (*_GEMINI, "toolUse", "toolResult", "toolRequest", "toolResponse")
 _UNTYPED = (*_BY_KEY, *_GEMINI, *media_parts.UNTYPED)
 """The keys by which blocks without a `type` are told apart. `thought` comes first, because Gemini's
 thoughts have a `text` too."""
