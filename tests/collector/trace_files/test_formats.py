@@ -93,6 +93,32 @@ def test_mlflow_gives_back_what_it_was_sent(tmp_path: Path) -> None:
     assert found.left_out == ["an expectation of MLflow, which is no reward"]
 
 
+@pytest.mark.parametrize(
+    ("word", "score"), [("yes", 1.0), ("No", 0.0), ("unknown", None), ("good", None)]
+)
+def test_words_of_mlflows_judges_count_as_mlflow_counts_them(
+    word: str, score: float | None, tmp_path: Path
+) -> None:
+    text = (EXPORTS / "mlflow" / "traces.jsonl").read_text()
+    assert '"value": "good"' in text
+    judged = tmp_path / "traces.jsonl"
+    judged.write_text(text.replace('"value": "good"', f'"value": "{word}"'))
+    found = derived(tmp_path / "export.duckdb", judged)
+    (grade,) = [one for one in found.rewards if one["name"] == "grade"]
+    assert (grade["value"], grade["label"]) == (score, word)
+
+
+def test_feedback_of_langsmith_keeps_its_score_and_its_word(tmp_path: Path) -> None:
+    file = EXPORTS / "langsmith" / "feedback.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    (verdict,) = [row for row in rows if row["key"] == "verdict"]
+    scored = tmp_path / "feedback.jsonl"
+    scored.write_text(json.dumps(verdict | {"score": 0.5}) + "\n")
+    files = [EXPORTS / "langsmith" / "runs.jsonl.gz", scored]
+    (found,) = derived(tmp_path / "export.duckdb", *files).rewards
+    assert (found["value"], found["label"]) == (0.5, "pass")
+
+
 def test_langsmith_gives_back_what_its_own_exporter_sends(tmp_path: Path) -> None:
     """Compare with what the same process sent by OTLP, where ids of spans are drawn at random."""
     files = [EXPORTS / "langsmith" / name for name in ("runs.jsonl.gz", "feedback.jsonl")]

@@ -75,6 +75,7 @@ def test_rows_are_those_of_the_whole_way(columns: dict[str, pa.Schema]) -> None:
         replace(REWARD, trace_id="0" * 31 + "1"),
         replace(REWARD, attributes={"gen_ai.evaluation.score.value": "1", "session.id": "s"}),
         replace(ARM, attributes={**ARM.attributes, "lightning.rollout.id": ""}),
+        replace(REWARD, event_name="gen_ai.evaluation.relevance", attributes={"session.id": "s"}),
     ],
 )
 def test_record_whose_rollout_has_to_be_found_goes_the_whole_way(log: Log) -> None:

@@ -102,3 +102,26 @@ def test_a_flag_evaluation_is_an_arm_with_its_propensity() -> None:
 def test_a_task_is_known_by_its_rollout() -> None:
     given = span(chat([QUESTION], ANSWER, {"lightning.task.id": "task-7"}))
     assert derive([given], []).tasks == {"t1": "task-7"}
+
+
+def test_feedback_in_azure_ai_foundrys_earlier_form_is_a_reward_of_the_response() -> None:
+    attributes = {"gen_ai.response.id": "r1", "gen_ai.evaluation.score": -0.5}
+    said = log("gen_ai.evaluation.user_feedback", attributes, body={"comment": "too long"})
+    carrier = span(chat([QUESTION], ANSWER) | {"gen_ai.response.id": "r1"}, id="s1")
+    (reward,) = derive([carrier], [said]).rewards
+    assert (reward.name, reward.value, reward.explanation) == ("user_feedback", -0.5, "too long")
+    assert (reward.response_id, reward.source) == ("r1", "log")
+
+
+def test_score_of_azure_ai_foundrys_evaluators_is_named_by_its_event() -> None:
+    attributes = {"gen_ai.response_id": "r1", "gen_ai.evaluation.score": 4}
+    said = log("gen_ai.evaluation.relevance", attributes, trace="t1", span_id="s1")
+    (reward,) = derive([span(chat([QUESTION], ANSWER), id="s1")], [said]).rewards
+    assert (reward.name, reward.value, reward.response_id) == ("relevance", 4.0, "r1")
+    assert (reward.trace_id, reward.span_id, reward.rollout_id) == ("t1", "s1", "t1")
+
+
+def test_event_of_an_evaluation_without_a_score_is_no_reward() -> None:
+    assert (
+        derive([], [log("gen_ai.evaluation.started", {"gen_ai.response.id": "r1"})]).rewards == []
+    )

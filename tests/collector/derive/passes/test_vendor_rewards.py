@@ -194,3 +194,32 @@ def test_other_numbers_on_spans_are_no_rewards(attributes: dict[str, Any]) -> No
 def test_a_reward_of_a_span_keeps_its_id_when_it_is_delivered_twice() -> None:
     given = span(CALL | {"braintrust.scores": {"right": 0.5}})
     assert rewards_of(given, given) == rewards_of(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [(0.1, (0.1, None)), (True, (1.0, None)), ("good", (None, "good")), (None, None)],
+)
+def test_logfires_feedback_judges_the_parent_of_its_span(given: Any, wanted: Any) -> None:
+    attributes = {
+        "logfire.span_type": "annotation",
+        "logfire.feedback.name": "factuality",
+        "logfire.feedback.comment": "it lied",
+    } | ({} if given is None else {"factuality": given})
+    found = rewards_of(span(CALL, id="s1"), span(attributes, id="f1", parent="s1"))
+    assert [(one.value, one.label) for one in found] == ([] if wanted is None else [wanted])
+    for one in found:
+        assert (one.name, one.explanation, one.source) == ("factuality", "it lied", "logfire")
+        assert (one.trace_id, one.span_id, one.rollout_id) == ("t1", "s1", "t1")
+
+
+@pytest.mark.parametrize(
+    ("rating", "wanted"), [(True, (1.0, None)), (4, (4.0, None)), ("good", (None, "good"))]
+)
+def test_the_rating_in_honeyhives_feedback_judges_its_span(rating: Any, wanted: Any) -> None:
+    feedback = {"rating": rating, "comment": "as asked", "ground_truth": "Hello!"}
+    attributes = {f"honeyhive_feedback.{name}": value for name, value in feedback.items()}
+    (reward,) = rewards_of(span(CALL | attributes, id="s1"))
+    assert (reward.name, reward.explanation, reward.source) == ("rating", "as asked", "honeyhive")
+    assert (reward.value, reward.label) == wanted
+    assert (reward.trace_id, reward.span_id) == ("t1", "s1")

@@ -19,7 +19,7 @@ def state_rollouts(logs: Iterable[Log]) -> bool:
     """
     return all(
         not log.trace_id
-        and (log.event_name not in rewards_and_arms.EVENTS or log.attributes.get(ROLLOUT_ID))
+        and (not rewards_and_arms.is_event(log.event_name) or log.attributes.get(ROLLOUT_ID))
         for log in logs
     )
 

@@ -1,7 +1,8 @@
 """Rewards, and arms (the values of feature flags that were in force).
 
 Both are sent as OpenTelemetry's own events, `gen_ai.evaluation.result` and
-`feature_flag.evaluation`, either as span events or as log records.
+`feature_flag.evaluation`, either as span events or as log records. Azure AI Foundry's earlier
+events name what was judged in the event's name.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,9 +17,14 @@ from otel_lightning.collector.derive.passes.vendor_rewards import (
     score,
 )
 from otel_lightning.collector.derive.rows import Arm, Attributes, Log, Reward, Span
+from otel_lightning.collector.derive.text import json_text
 from otel_lightning.instrumentation import attributes as names
 
 EVENTS = {names.EVALUATION_RESULT, names.FEATURE_FLAG_EVALUATION}
+FOUNDRY, FOUNDRY_SCORE = "gen_ai.evaluation.", "gen_ai.evaluation.score"
+"""How the names of Azure AI Foundry's earlier events begin, such as
+`gen_ai.evaluation.user_feedback`, and their score. The rest of the name is what was judged."""
+RESPONSE_IDS = (names.RESPONSE_ID, "gen_ai.response_id")
 ANNOTATION = "agentlightning.annotation"
 ERROR = "error.type"
 
@@ -33,6 +39,12 @@ class CarriedEvent(NamedTuple):
     trace_id: str | None
     span_id: str | None
     source: str
+    body: str | None = None
+
+
+def is_event(name: str | None) -> bool:
+    """Tell whether an event or log record of this name is a reward or an arm."""
+    return name is not None and (name in EVENTS or name.startswith(FOUNDRY))
 
 
 def of_span(span: Span) -> Iterator[Reward | Arm]:
@@ -41,7 +53,7 @@ def of_span(span: Span) -> Iterator[Reward | Arm]:
     Those in other attributes are read by `vendor_rewards.readers`.
     """
     for event in span.events:
-        if event.name in EVENTS:
+        if is_event(event.name):
             place = span.resource, span.trace_id, span.span_id, "span"
             yield from _event_row(CarriedEvent(event.name, event.time_ns, event.attributes, *place))
         elif event.name == vendor_rewards.LANGWATCH:
@@ -52,16 +64,16 @@ def of_span(span: Span) -> Iterator[Reward | Arm]:
 
 def of_log(log: Log) -> Iterator[Reward | Arm]:
     """Yield the reward or arm that a log record holds, if it holds one."""
-    if log.event_name in EVENTS:
+    if is_event(log.event_name):
         source = "feedback" if names.FEEDBACK_ID in log.attributes else "log"
-        place = log.resource, log.trace_id or "", log.span_id or "", source
+        place = log.resource, log.trace_id or "", log.span_id or "", source, log.body
         yield from _event_row(
             CarriedEvent(log.event_name or "", log.time_ns, log.attributes, *place)
         )
 
 
 def _event_row(event: CarriedEvent) -> Iterator[Reward | Arm]:
-    row = _reward(event) if event.name == names.EVALUATION_RESULT else _arm(event)
+    row = _arm(event) if event.name == names.FEATURE_FLAG_EVALUATION else _reward(event)
     if row is not None:
         yield row
 
@@ -70,22 +82,33 @@ def _reward(event: CarriedEvent) -> Reward | None:
     value_of = event.attributes.get
     value = score(event.attributes, names.EVALUATION_SCORE_VALUE)
     label = value_of(names.EVALUATION_SCORE_LABEL) or None
-    if value is None and label is None and ERROR in event.attributes:
+    name, why = value_of(names.EVALUATION_NAME), value_of(names.EVALUATION_EXPLANATION)
+    is_foundry = event.name != names.EVALUATION_RESULT
+    if is_foundry:
+        value = score(event.attributes, FOUNDRY_SCORE) if value is None else value
+        name = name or event.name.removeprefix(FOUNDRY)
+        why = why or _comment(event.body)
+    if value is None and label is None and (is_foundry or ERROR in event.attributes):
         return None  # the judge failed, so it is no judgement
     return Reward(
         reward_id=_reward_id(event),
-        name=value_of(names.EVALUATION_NAME) or UNNAMED,
+        name=name or UNNAMED,
         value=value,
         label=label,
-        explanation=value_of(names.EVALUATION_EXPLANATION) or None,
+        explanation=why or None,
         trace_id=event.trace_id or None,
         span_id=event.span_id or None,
-        response_id=value_of(names.RESPONSE_ID) or None,
+        response_id=reading.text(event.attributes, *RESPONSE_IDS),
         rollout_id=_stated_rollout(event),
         task_id=value_of(names.TASK_ID) or event.resource.get(names.TASK_ID) or None,
         source=event.source,
         time_ns=event.time_ns,
     )
+
+
+def _comment(body: str | None) -> str | None:
+    comment = json_text.as_object(json_text.parse(body)).get("comment")
+    return comment if isinstance(comment, str) else None
 
 
 def _reward_id(event: CarriedEvent) -> str:

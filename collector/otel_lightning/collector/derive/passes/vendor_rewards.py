@@ -23,6 +23,8 @@ CONVENTIONS = (names.EVALUATION_SCORE_VALUE, names.EVALUATION_SCORE_LABEL)
 LANGWATCH, LANGWATCH_JSON = "langwatch.evaluation.custom", "json_encoded_event"
 BRAINTRUST = "braintrust.scores"
 LAMINAR_TYPE, LAMINAR_OUTPUT = "lmnr.span.type", "lmnr.span.output"
+HONEYHIVE, HONEYHIVE_COMMENT = "honeyhive_feedback.rating", "honeyhive_feedback.comment"
+LOGFIRE, LOGFIRE_COMMENT = "logfire.feedback.name", "logfire.feedback.comment"
 PYDANTIC, PYDANTIC_SCOPE = ("assertions", "scores", "labels"), "pydantic-evals"
 TRULENS = "ai.observability.eval_root."
 SCOPES = {"": "span", "trace.": "trace", "session.": "session"}
@@ -77,6 +79,8 @@ def readers(shape: Shape) -> tuple[Reader, ...]:
         _braintrust: BRAINTRUST in known or shape.has_any(f"{BRAINTRUST}."),
         _conventions: not known.isdisjoint(CONVENTIONS),
         _laminar: {LAMINAR_TYPE, LAMINAR_OUTPUT} <= known,
+        _honeyhive: HONEYHIVE in known,
+        _logfire: LOGFIRE in known,
         _openinference: shape.has_any(tuple(OPENINFERENCE)),
         _pydantic: known.issuperset(PYDANTIC),
         _trulens: f"{TRULENS}score" in known,
@@ -158,6 +162,25 @@ def _laminar(span: Span) -> Iterator[Reward]:
     for name, value in scores.items():
         if (number := _number(value)) is not None:
             yield Judgement(name, number).of(span, "laminar", span.trace_id, None)
+
+
+def _honeyhive(span: Span) -> Iterator[Reward]:
+    """Yield the rating in the feedback of HoneyHive's `enrich_span`."""
+    value, why = score(span.attributes, HONEYHIVE), span.attributes.get(HONEYHIVE_COMMENT)
+    label = span.attributes.get(HONEYHIVE) if value is None else None
+    yield from _of_span(span, "honeyhive", [Judgement("rating", value, label, why)])
+
+
+def _logfire(span: Span) -> Iterator[Reward]:
+    """Yield the feedback of Logfire's `record_feedback`, for the parent of its span.
+
+    Its name is the key of its value: a number, true or false, or a word.
+    """
+    name = span.attributes[LOGFIRE]
+    value, why = score(span.attributes, name), span.attributes.get(LOGFIRE_COMMENT)
+    label = span.attributes.get(name) if value is None else None
+    if (judged := span.parent_span_id) and (value is not None or label):
+        yield Judgement(name, value, label, why).of(span, "logfire", span.trace_id, judged)
 
 
 def _openinference(span: Span) -> Iterator[Reward]:

@@ -119,7 +119,8 @@ def _feedback(feedback: Json) -> Exported:
     score, word = feedback["score"], feedback.get("value")
     if score is None and not isinstance(word, str):
         return LeftOut("a feedback of LangSmith with neither a score nor a word")
-    said = {"label": word} if score is None else {"value": float(score)}
+    label = {"label": word} if isinstance(word, str) else {}
+    said = label if score is None else {"value": float(score), **label}
     item = {
         "id": f"langsmith-{feedback['id']}",
         "name": feedback["key"],

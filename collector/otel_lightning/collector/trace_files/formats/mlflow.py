@@ -3,7 +3,8 @@
 The table that `search_traces()` returns has this JSON in the column `trace`.
 
 Source:
-    `mlflow/entities/trace.py`, `span.py` and `assessment.py` of mlflow/mlflow 3.
+    `mlflow/entities/trace.py`, `span.py` and `assessment.py` of mlflow/mlflow 3, and
+    `mlflow/genai/scorers/aggregation.py` for the scores of words.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ from otel_lightning.collector.trace_files.records import (
 from otel_lightning.collector.trace_files.written_values import structure
 
 NAME = "MLflow"
+RATINGS = {"yes": 1.0, "no": 0.0}
+"""The words of MLflow's judges (`CategoricalRating`), and how `mlflow.genai` averages them."""
 
 
 def matches(row: Json) -> bool:
@@ -69,6 +72,14 @@ def _span(one: Json) -> Json:
     )
 
 
+def _judged(value: float | str) -> dict[str, float | str]:
+    """Return a score, or a word; MLflow's judges say yes and no, which it counts as 1 and 0."""
+    if not isinstance(value, str):
+        return {"value": float(value)}
+    score = RATINGS.get(value.lower())
+    return {"label": value} if score is None else {"label": value, "value": score}
+
+
 def _assessment(one: Json, trace_id: str) -> Exported:
     if not (feedback := one.get("feedback")):
         return LeftOut("an expectation of MLflow, which is no reward")
@@ -81,7 +92,7 @@ def _assessment(one: Json, trace_id: str) -> Exported:
     item = {
         "id": f"mlflow-{one['assessment_id']}",
         "name": one["assessment_name"],
-        **({"label": value} if isinstance(value, str) else {"value": float(value)}),
+        **_judged(value),
         "explanation": one.get("rationale"),
         "trace_id": trace_id,
         **span,
