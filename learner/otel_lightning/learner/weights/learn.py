@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from otel_lightning.collector.files.atomic import new_folder
-from otel_lightning.collector.store import StoreLike, opened
+from otel_lightning.collector.store import Store, StoreLike, opened
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.chat import CARRIED
 from otel_lightning.learner.errors import DataError, no_transitions
 from otel_lightning.learner.evaluate.gate import as_recorded
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 CARD_FILE = "README.md"
+MAX_UNREWARDED = 0.05
+"""Share of the rollouts that may lack a reward without a warning."""
 TENSORBOARD = "TENSORBOARD_LOGGING_DIR"
 """Variable of transformers."""
 CHANGES_NOTHING = ("resume", "save_every", "report_to", "accumulate", "checkpointing")
@@ -144,9 +147,10 @@ def _learn_weights(
                 # Opened once, for the end of the curve and for the row of the run.
                 db = ending.enter_context(opened(store))
                 curve.write(db)
+                notes = _unrewarded(db)
                 if data.control is None:
-                    others = candidates_warning(judged_before(db, run, data.fingerprint))
-                    learned = replace(learned, warnings=(*learned.warnings, *others))
+                    notes += candidates_warning(judged_before(db, run, data.fingerprint))
+                learned = replace(learned, warnings=(*learned.warnings, *notes))
         row = run.ended(
             outcome="passed" if learned.verdict.passed else "refused",
             fingerprint=data.fingerprint,
@@ -205,6 +209,19 @@ def _rows(store: StoreLike, agent: str | None) -> pl.DataFrame:
         known = ", ".join(f"'{name}'" for name in sorted(rows["agent"].drop_nulls().unique()))
         raise DataError(f"No transition is of agent '{agent}'. Known: {known or 'none is named'}.")
     return kept
+
+
+def _unrewarded(db: Store) -> list[str]:
+    """Warn of rollouts without a reward, which nothing is learned from or judged by."""
+    ((missing, rollouts),) = read(db, __package__, "unrewarded").rows()
+    if missing <= MAX_UNREWARDED * rollouts:
+        return []
+    told = (
+        f"{missing:,} of {number_of(rollouts, 'rollout')} have no reward, so they are neither "
+        "learned from nor judged by. If failures of one kind of answer get no reward, that kind "
+        "looks better than it is: give failures a reward, or compare by running."
+    )
+    return [told]
 
 
 def _shuffled(store: StoreLike, training: Training) -> int | None:
