@@ -117,9 +117,9 @@ class Traces:
         """Say which task a rollout was about."""
         self._rows["rollout_tasks"].append({"rollout_id": rollout, "task_id": task})
 
-    def attempt(self, rollout: str, status: str) -> None:
+    def attempt(self, rollout: str, status: str, arm: str | None = None) -> None:
         """Say how the attempt of `lightning-learn run` ended that has this rollout id."""
-        said = {"rollout_id": rollout, "run_id": "run", "status": status}
+        said = {"rollout_id": rollout, "run_id": "run", "status": status, "arm": arm}
         row = {
             "log_id": f"attempt-{rollout}",
             "time": minute(1),

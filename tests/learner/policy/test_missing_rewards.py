@@ -154,3 +154,30 @@ def test_missing_reward_is_never_replaced_by_what_is_no_number(
     result = learn(traces, flag_file, "--missing", treatment)
     assert result.exit_code == 1
     assert f"Unknown treatment '{treatment}' of missing rewards" in result.stderr
+
+
+@pytest.mark.parametrize("crashing", [["careful"], list(UNIFORM)])
+def test_attempts_that_were_lost_for_one_arm_only_are_refused(
+    traces: "Traces", flag_file: Path, crashing: list[str]
+) -> None:
+    """Rollouts of `lightning-learn run`: what was lost has no reward, and was repeated."""
+    rng = random.Random(2)  # noqa: S311 - sampling, not cryptography
+    for i in range(300):
+        arm = rng.choice(list(UNIFORM))
+        for attempt in range(3):
+            rollout = f"r-{i:04}-a{attempt}"
+            lost = arm in crashing and rng.random() < 0.3
+            traces.call(rollout)
+            traces.arm(rollout, arm, UNIFORM[arm])
+            traces.task(rollout, f"task-{i // 4}")
+            traces.attempt(rollout, "lost" if lost else "ok", arm)
+            if not lost:
+                traces.reward(rollout, float(rng.random() < SUCCESS[arm]))
+                break
+    result = propose(traces, flag_file)
+    told = "Attempts were lost more often for one arm than for another"
+    assert (told in result.stderr) == (len(crashing) == 1), result.output
+    if len(crashing) == 1:
+        assert result.exit_code == 1
+        assert "'brief' 0.0% of" in result.stderr
+        assert propose(traces, flag_file, "--missing", "drop").exit_code != 1

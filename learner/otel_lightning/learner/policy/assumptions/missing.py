@@ -1,6 +1,7 @@
 """Rollouts without a reward: test whether rewards are missing at random, then drop or fill them."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,8 @@ from otel_lightning.learner.errors import DataError
 PERMUTATIONS = 2000
 SIGNIFICANCE = 0.05
 """Significance level: below this p-value, the arms' shares of missing rewards differ."""
+LOST_SIGNIFICANCE = 0.01
+"""The same for attempts that were lost. Those that the end of a runner cut off are among them."""
 WORST, DROP = "worst", "drop"
 
 
@@ -72,6 +75,29 @@ def check_missing(
     return joined.with_columns(pl.col("outcome").fill_null(_value(joined, result, worst))), result
 
 
+def check_lost(per_arm: Mapping[str, tuple[int, int]]) -> None:
+    """Refuse a log in which the attempts of one arm were lost more often than those of another.
+
+    A lost attempt has no reward and is repeated. So an arm that makes the agent crash, or a server
+    answer 500, gets further attempts for its bad rollouts.
+
+    Args:
+        per_arm: For each arm: number of attempts that were lost, and of all attempts.
+
+    Raises:
+        DataError: If the shares differ beyond chance.
+    """
+    lost = sum(number for number, _ in per_arm.values())
+    if lost and _differs(per_arm, LOST_SIGNIFICANCE):
+        shares = ", ".join(f"'{arm}' {m / n:.1%} of {n}" for arm, (m, n) in per_arm.items())
+        raise DataError(
+            f"Attempts were lost more often for one arm than for another: {shares}. They have no "
+            "reward and were repeated, so an arm that makes the agent crash looks better than it "
+            "is. The column 'reason' of the table 'attempts' says how they ended. If that was not "
+            "the arm's fault, say so with --missing drop."
+        )
+
+
 def _value(joined: pl.DataFrame, missing: Missing, worst: float | None) -> float:
     if missing.treatment == WORST and worst is not None:
         return worst
@@ -89,7 +115,7 @@ def _value(joined: pl.DataFrame, missing: Missing, worst: float | None) -> float
     return value
 
 
-def _differs(per_arm: dict[str, tuple[int, int]]) -> bool:
+def _differs(per_arm: Mapping[str, tuple[int, int]], significance: float = SIGNIFICANCE) -> bool:
     """Test by permutation whether the shares of missing rewards differ beyond chance.
 
     The statistic is Pearson's chi-square; permuting which rollouts miss their reward draws each
@@ -106,4 +132,4 @@ def _differs(per_arm: dict[str, tuple[int, int]]) -> bool:
     observed = float(((missing - expected) ** 2 / expected).sum())
     # Many draws equal the observed statistic exactly, up to rounding; they count as at least as
     # extreme.
-    return bool((statistics >= observed - 1e-9).mean() < SIGNIFICANCE)
+    return bool((statistics >= observed - 1e-9).mean() < significance)

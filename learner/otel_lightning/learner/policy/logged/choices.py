@@ -11,7 +11,12 @@ from otel_lightning.collector.store import Store
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.assumptions.at_random import check_ease
-from otel_lightning.learner.policy.assumptions.missing import DROP, Missing, check_missing
+from otel_lightning.learner.policy.assumptions.missing import (
+    DROP,
+    Missing,
+    check_lost,
+    check_missing,
+)
 from otel_lightning.learner.policy.assumptions.units import (
     NO_UNITS,
     Units,
@@ -22,6 +27,7 @@ from otel_lightning.learner.policy.logged.propensities import with_checked_prope
 from otel_lightning.learner.policy.logged.staged import (
     keys_hint,
     known_keys,
+    lost_attempts,
     read_staged,
     stage_choices,
 )
@@ -125,8 +131,8 @@ def read_choices(
 
     Raises:
         DataError: If no rollout has a reward, nothing was chosen for the flag, a propensity is
-            impossible, rewards are missing more often for one arm than for another, or frequencies
-            are wanted and the arms were not drawn at random.
+            impossible, rewards are missing or attempts were lost more often for one arm than for
+            another, or frequencies are wanted and the arms were not drawn at random.
     """
     # Only staging is bounded: it is the part whose memory grows with the store.
     with bounded(store):
@@ -143,6 +149,8 @@ def read_choices(
     if joined["outcome"].null_count() == joined.height:
         raise _no_reward(window)
     joined, missing = check_missing(joined, window.missing, window.worst)
+    if window.missing != DROP:
+        check_lost({arm: (lost, attempts) for arm, lost, attempts in lost_attempts(store).rows()})
     if window.missing is None and still_open.height:
         joined = pl.concat([joined, still_open])
     known = with_checked_propensities(store, joined, window, versions, together=together)

@@ -121,6 +121,18 @@ def read_staged(store: Store, settings: Settings) -> pl.DataFrame:
     return _in_time_order(rows)
 
 
+def lost_attempts(store: Store) -> pl.DataFrame:
+    """Count the attempts of the runs that rollouts with a choice are of.
+
+    Args:
+        store: An open store with staged choices.
+
+    Returns:
+        Columns arm, lost and attempts.
+    """
+    return read(store, __package__, "lost_attempts")
+
+
 def read_inputs(store: Store, most: int) -> pl.DataFrame:
     """Read the service and the user's text of the first call of some rollouts with a choice.
 
