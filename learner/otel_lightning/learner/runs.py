@@ -149,6 +149,24 @@ def candidates_warning(count: int) -> list[str]:
     return [sentence]
 
 
+def looks_warning(count: int, alpha: float) -> str | None:
+    """Warn of several comparisons by the same tasks.
+
+    Args:
+        count: Number of other comparisons before this one.
+        alpha: Error probability of one comparison.
+    """
+    if not count:
+        return None
+    others = number_of(count, "other comparison was", "other comparisons were")
+    return (
+        f"{others} judged by the same tasks before, with other candidates, seeds or numbers of "
+        f"samples. The error probability of {alpha:g} is that of one comparison; for all "
+        f"{count + 1} together each may have {alpha / (count + 1):.2g}. Confirm a candidate that "
+        "passes with new tasks."
+    )
+
+
 def _settings(config: Mapping[str, Any]) -> str:
     kept = {name: value for name, value in config.items() if name not in SAME_CANDIDATE}
     return json.dumps(kept, sort_keys=True)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from otel_lightning.learner import DataError
-from otel_lightning.learner.evaluate.paired import Pair, _bound, compare
+from otel_lightning.learner.evaluate.paired import Pair, Side, _bound, compare
 
 
 def rewards(values: "np.ndarray[tuple[int, int], np.dtype[np.float64]]") -> dict[Pair, float]:
@@ -169,3 +169,54 @@ def test_reward_that_one_side_lacks_may_be_anything_in_the_range() -> None:
     assert compare(("a", base), ("b", other), reward_range=(0.0, 1.0)).passed
     (reason,) = compare(("a", base), ("b", other), reward_range=(-10.0, 1.0)).refusals
     assert reason.startswith("5 pairs have a reward on one side only: if b did badly in those")
+
+
+def with_second_chances(name: str, success: float, crash: float, seed: int) -> Side:
+    """60 tasks of two rollouts; one that crashes is attempted up to two more times."""
+    rng = np.random.default_rng(seed)
+    rewards: dict[Pair, float] = {}
+    repeated = set()
+    for pair in ((str(task), sample) for task in range(60) for sample in range(2)):
+        for attempt in range(3):
+            if rng.random() >= crash:
+                rewards[pair] = float(rng.random() < success / (1 - crash))
+                break
+            if attempt < 2:
+                repeated.add(pair)
+    return Side(name, rewards, {pair for pair in repeated if pair in rewards})
+
+
+def test_candidate_whose_bad_rollouts_crash_and_are_repeated_does_not_pass() -> None:
+    unaware = passed = 0
+    for seed in range(20):
+        # Of all first attempts fewer succeed than those of the base.
+        base = with_second_chances("base", 0.6, 0, seed)
+        other = with_second_chances("other", 0.55, 0.3, seed + 100)
+        looks_better = compare(base, ("other", other.rewards)).passed
+        found = compare(base, other)
+        unaware, passed = unaware + looks_better, passed + found.passed
+        if looks_better and not found.passed:
+            told = "more rollouts of other than of base were attempted again, after an attempt that"
+            assert told in found.refusals[-1]
+    assert unaware >= 10
+    assert passed <= 1  # of 20 at level .05: two or more happen once in 4 times
+
+
+def test_second_chances_that_both_sides_had_alike_are_no_reason_to_refuse() -> None:
+    base, other = counted(20, 0, 40)
+    again = {(str(task), 0) for task in range(12)}
+    assert compare(Side("a", base, again), Side("b", other, again)).passed
+    assert compare(Side("a", base, again), ("b", other)).passed
+    assert not compare(Side("a", base), Side("b", other, {(str(t), 0) for t in range(18)})).passed
+
+
+def test_rewards_of_one_side_only_and_second_chances_are_both_told() -> None:
+    base, other = counted(8, 0, 192)
+    for task in range(100, 103):
+        del other[(str(task), 0)]
+    again = {(str(task), 0) for task in range(4)}
+    refusals = compare(("a", base), Side("b", other, again)).refusals
+    assert [reason.split(":")[0].removesuffix(" was lost or failed") for reason in refusals] == [
+        "3 pairs have a reward on one side only",
+        "4 more rollouts of b than of a were attempted again, after an attempt that",
+    ]

@@ -164,11 +164,13 @@ sys.exit(random.Random(int(os.environ["LIGHTNING_SEED"])).random() > chance)
 """
 
 
-def run_gate(store: Path, flags: Path, folder: Path, *options: str) -> Result:
+def run_gate(store: Path, flags: Path, folder: Path, *options: str, first: int = 0) -> Result:
     (folder / "agent.py").write_text(AGENT)
     kinds = list(RULES)
-    tasks = "".join(json.dumps({"id": f"t{i}", "kind": kinds[i % 5]}) + "\n" for i in range(50))
-    (folder / "tasks.jsonl").write_text(tasks)
+    # Ten of the tasks are five under two ids each.
+    cases = [first + (i % 5 if i < 10 else i) for i in range(50)]
+    rows = [{"id": f"t{i}", "kind": kinds[i % 5], "case": case} for i, case in enumerate(cases)]
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     where = ["--store", str(store), "--key", KEY, "--flags", str(flags)]
     what = ["--tasks", str(folder / "tasks.jsonl"), "--exit-code-is-reward", *options]
     agent = [sys.executable, "-I", "-S", str(folder / "agent.py")]
@@ -181,7 +183,7 @@ def test_command_runs_all_variants_on_held_out_tasks_and_serves_the_winner(
     result = run_gate(served, flags, tmp_path, "--promote", "--samples", "1")
     assert result.exit_code == 0, result.output
     assert "The gate passed: careful-0001 is served." in result.stdout
-    assert "have the same input as a task to learn from, under another id" in result.stderr
+    assert "the same input as a task to learn from, under another id" in result.stderr
     assert "careful-0002 is refused" in result.stderr
     assert shares(flags)["careful-0001"] == pytest.approx(0.6)
     rows: list[dict[str, Any]] = ask(
@@ -207,6 +209,21 @@ def test_variant_that_was_edited_is_run_and_judged_anew(
     assert result.exit_code == 3, result.output
     assert "careful-0001 is refused" in result.stderr
     assert "careful-0001" not in shares(flags)
+
+
+def test_comparison_that_is_repeated_with_other_settings_is_counted(
+    served: Path, flags: Path, tmp_path: Path
+) -> None:
+    options = ["--candidate", "careful-0002", "--against", "careful"]
+    told = "judged by the same tasks before, with other candidates, seeds or numbers of samples"
+    for samples, others in (("1", 0), ("1", 0), ("2", 1), ("3", 2), ("1", 2)):
+        result = run_gate(served, flags, tmp_path, *options, "--samples", samples, first=1000)
+        assert result.exit_code == 3, result.output
+        assert (told in result.stderr) == bool(others)
+    assert "2 other comparisons were judged" in result.stderr
+    assert "each may have 0.017" in result.stderr
+    rows = ask(served, "SELECT outcome FROM runs WHERE config ->> '$.run.samples' = '3'")
+    assert rows == [{"outcome": "refused"}]
 
 
 @pytest.mark.parametrize(

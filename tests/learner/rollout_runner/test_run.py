@@ -215,6 +215,49 @@ def test_arms_run_on_the_same_tasks_and_seeds_and_are_compared(
         run_agent(served, wrong)
 
 
+def test_arm_whose_bad_rollouts_crash_does_not_win_by_further_attempts(
+    served: Path, tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    flags = tmp_path / "flags.json"
+    flag = {"state": "ENABLED", "variants": {"old": "", "new": ""}, "defaultVariant": "old"}
+    flags.write_text(json.dumps({"flags": {"prompt": flag}}))
+    file = tasks(*({"id": str(i), "question": i} for i in range(12)))
+    # Both are right in the first half of the tasks. Elsewhere the new one kills its process.
+    command = agent(
+        "flag = json.load(open(os.environ['FLAGD_OFFLINE_FLAG_SOURCE_PATH']))['flags']['prompt']\n"
+        "first = os.environ['LIGHTNING_ATTEMPT'] == '0'\n"
+        "if flag['defaultVariant'] == 'new' and first and task['question'] >= 6:\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "sys.exit(flag['defaultVariant'] == 'old' and task['question'] >= 6)"
+    )
+    job = Job(file, command, name="crash", arms=Arms("prompt", flags, ["old", "new"]), jobs=2)
+    report = run_agent(served, job, Grading(by_exit_code=True))
+    assert report.side("new", "new").repeated == {(str(i), 0) for i in range(6, 12)}
+    assert report.side("old", "old").repeated == set()
+    (compared,) = report.compare()
+    assert compared.gain == 0.5
+    (refusal,) = compared.refusals
+    assert refusal.startswith("6 more rollouts of new than of old were attempted again")
+
+
+def test_copies_of_a_task_count_as_one_task_with_more_samples(
+    served: Path, tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    flags = tmp_path / "flags.json"
+    flag = {"state": "ENABLED", "variants": {"old": "", "new": ""}, "defaultVariant": "old"}
+    flags.write_text(json.dumps({"flags": {"prompt": flag}}))
+    file = tasks(*({"id": str(i), "question": i % 3} for i in range(12)))
+    command = agent(
+        "flag = json.load(open(os.environ['FLAGD_OFFLINE_FLAG_SOURCE_PATH']))['flags']['prompt']\n"
+        "sys.exit(flag['defaultVariant'] == 'old')"
+    )
+    arms = Arms("prompt", flags, ["old", "new"])
+    job = Job(file, command, name="copies", arms=arms, jobs=2, samples=2)
+    (compared,) = run_agent(served, job, Grading(by_exit_code=True)).compare()
+    assert (compared.pairs, compared.tasks, compared.gain) == (24, 3, 1.0)
+    assert compared.p_value == 1 / 8
+
+
 def test_reward_event_that_the_agent_sends_is_the_outcome_of_its_rollout(
     served: Path, tasks: Tasks, agent: Agent
 ) -> None:

@@ -7,7 +7,7 @@ from otel_lightning.learner import DataError
 from otel_lightning.learner.rollout_runner import Task, read_tasks
 from otel_lightning.learner.rollout_runner.attempts import Attempt, agent_fields, command
 from otel_lightning.learner.rollout_runner.plan import Arms, Job, plan
-from otel_lightning.learner.rollout_runner.tasks import copies_warning, tasks_in_split
+from otel_lightning.learner.rollout_runner.tasks import copies_of, copies_warning, tasks_in_split
 from otel_lightning.learner.transitions.splits import split
 
 
@@ -125,13 +125,33 @@ def test_held_out_task_with_the_input_of_a_task_to_learn_from_is_named() -> None
     assert copies_warning(judging[1:], learning) is None
 
 
-def test_held_out_tasks_with_equal_inputs_are_named() -> None:
-    judging = [Task(name, {"q": q}) for name, q in (("a", 1), ("b", 2), ("c", 1), ("d", 1))]
-    told = copies_warning([*judging, Task("only an id", {}), Task("another id", {})], [])
+def test_task_that_differs_in_its_id_only_is_a_copy_and_counts_once() -> None:
+    judging = [Task(name, {"q": q}) for name, q in (("a", "x y"), ("b", 2), ("c", "X  y"))]
+    judging += [Task("d", {"q": "x y"}), Task("only an id", {}), Task("another id", {})]
+    assert copies_of(judging) == {"c": ("a", 1), "d": ("a", 2)}
+    told = copies_warning(judging, [])
+    assert told is not None
+    assert told.startswith("2 held-out tasks repeat another one under another id, such as 'c' and")
+    assert copies_warning(judging[:2], []) is None
+
+
+def test_tasks_that_are_all_equal_are_told_apart_by_their_ids() -> None:
+    equal = [Task(name, {"q": "Solve it."}) for name in "abc"]
+    assert copies_of(equal) == {}
+    told = copies_warning(equal, [])
+    assert told is not None
+    assert told.startswith("3 held-out tasks have the same input as another held-out task")
+
+
+def test_held_out_tasks_with_equal_inputs_and_other_answers_are_named() -> None:
+    judging = [
+        Task(name, {"q": q}, expected=name) for name, q in (("a", 1), ("b", 2), ("c", 1), ("d", 1))
+    ]
+    assert copies_of(judging) == {}
+    told = copies_warning(judging, [])
     assert told is not None
     assert told.startswith("3 held-out tasks have the same input as another held-out task")
     assert "such as 'a' and 'c'" in told
-    assert copies_warning(judging[:2], []) is None
 
 
 def filled(words: list[str], task: Task) -> list[str]:

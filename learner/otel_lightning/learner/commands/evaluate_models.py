@@ -22,9 +22,11 @@ def evaluate_by_running(
     if not agent or not isinstance(tasks, Path):
         raise click.UsageError("--model needs --tasks FILE, and the agent's command after --.")
     with expected_errors():
+        from otel_lightning.learner.evaluate.confidence import ALPHA
         from otel_lightning.learner.rollout_runner import Job
         from otel_lightning.learner.rollout_runner.evaluate import Trial, evaluate_models
         from otel_lightning.learner.rollout_runner.models import is_url
+        from otel_lightning.learner.runs import looks_warning
         from otel_lightning.learner.task_splits import HELD_OUT
 
         trial = Trial(
@@ -49,6 +51,8 @@ def evaluate_by_running(
         )
     for problem in dict.fromkeys(problem for report in reports for problem in report.problems):
         click.echo(problem, err=True)
+    if warning := looks_warning(verdicts[0].others, ALPHA):
+        click.echo(warning, err=True)
     for verdict in verdicts:
         _print_verdict(verdict)
     if not any(verdict.passed for verdict in verdicts):

@@ -1,5 +1,6 @@
 """`lightning-learn gate`."""
 
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -111,9 +112,11 @@ def gate(  # noqa: PLR0913 - one parameter an option
             apply_decision,
             arms_of,
             decide,
+            record_decision,
         )
         from otel_lightning.learner.prompts.serving.share import check_flag
         from otel_lightning.learner.rollout_runner import Arms, run_agent
+        from otel_lightning.learner.runs import looks_warning
 
         check_failed_reward(settings["failed_reward"], reward_range)
         comparison = Comparison(key, flags, candidate, against, alpha, least_gain, reward_range)
@@ -125,9 +128,15 @@ def gate(  # noqa: PLR0913 - one parameter an option
         report = run_agent(store, job, grading)
         if report.stopped:
             raise click.ClickException(f"{report.stopped} To go on, give the same command again.")
-        decision = decide(comparison, report, f"{report.run_id}.{'.'.join(arms[1:])}")
+        looked = {"id": report.run_id, "samples": job.samples, "seed": job.seed}
+        comparison = replace(comparison, run=looked)
+        name = f"{report.run_id}-{job.samples}-{job.seed}.{'.'.join(arms[1:])}"
+        decision = decide(comparison, report, name)
+        others = record_decision(store, comparison, decision)
         if promote:
             decision = apply_decision(store, comparison, decision)
+    if warning := looks_warning(others, alpha):
+        click.echo(warning, err=True)
     _print_decision(decision, comparison, promoted=promote)
 
 

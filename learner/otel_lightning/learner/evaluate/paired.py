@@ -10,7 +10,7 @@ comes from betting on a fixed number of tasks, which allows for such a loss and 
 the rewards.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import comb
 from typing import NamedTuple
@@ -38,6 +38,15 @@ EXACT_TASKS = 14
 """Up to this number of tasks, all signs are tried; above it, `FLIPS` drawn ones."""
 MAX_UNPAIRED_SHARE = 0.05
 """Share of the pairs that may lack a reward on one side."""
+
+
+class Side(NamedTuple):
+    """One of the two that are compared."""
+
+    name: str
+    rewards: Mapping[Pair, float]
+    repeated: Collection[Pair] = ()
+    """Rollouts of a further attempt, after one that was lost or failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +91,8 @@ class PairedComparison:
 
 
 def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
-    base: tuple[str, Mapping[Pair, float]],
-    other: tuple[str, Mapping[Pair, float]],
+    base: Side | tuple[str, Mapping[Pair, float]],
+    other: Side | tuple[str, Mapping[Pair, float]],
     least_gain: float = 0.0,
     seed: int = 0,
     alpha: float = ALPHA,
@@ -104,9 +113,9 @@ def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
     Raises:
         DataError: If a reward is outside `reward_range`.
     """
-    (base_name, base_rewards), (other_name, other_rewards) = base, other
-    rewards = _range(base_rewards, other_rewards, reward_range)
-    pairs = _pair_up(base_rewards, other_rewards)
+    base, other = Side(*base), Side(*other)
+    rewards = _range(base.rewards, other.rewards, reward_range)
+    pairs = _pair_up(base.rewards, other.rewards)
     differences = pairs.differences
     rng = np.random.default_rng(seed)
     drawn = _bootstrap(differences, rng)
@@ -114,8 +123,8 @@ def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
     # McNemar's test knows only better and worse; with a least gain differences have to be compared.
     is_exact = pairs.is_binary and least_gain == 0
     comparison = PairedComparison(
-        base=base_name,
-        other=other_name,
+        base=base.name,
+        other=other.name,
         pairs=pairs.paired,
         tasks=len(differences),
         unpaired=pairs.unpaired,
@@ -134,18 +143,17 @@ def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
     else:
         bound = _bound(differences, rewards.range, least_gain, alpha, seed)
     judged = replace(comparison, refusals=tuple(_refusals(comparison, rewards, bound, alpha)))
-    if not (judged.passed and pairs.unpaired):
+    chances = _second_chances(base, other)
+    if not (judged.passed and (pairs.unpaired or chances)):
         return judged
-    base_at_best, other_at_worst = _at_worst(base_rewards, other_rewards, rewards.range)
     worst = compare(
-        (base_name, base_at_best),
-        (other_name, other_at_worst),
+        *_at_worst(base, other, chances, rewards.range),
         least_gain,
         seed,
         alpha,
         reward_range=reward_range,
     )
-    return replace(judged, refusals=tuple(_of_unpaired(judged, worst)))
+    return replace(judged, refusals=tuple(_at_worst_refused(judged, worst, len(chances))))
 
 
 class _Pairs(NamedTuple):
@@ -208,32 +216,59 @@ def _bound(differences: Floats, limits: Range, least_gain: float, alpha: float, 
     return min(bound, least_gain)
 
 
+def _second_chances(base: Side, other: Side) -> list[Pair]:
+    """Return the rollouts of the other that were attempted again, beyond the base's number.
+
+    An attempt that was lost or failed, and was repeated, was drawn twice. Faults of machines do so
+    to both sides alike, up to one standard deviation of the difference of two such numbers. A
+    candidate that makes the agent crash does so to its own bad rollouts, and the better ones stay.
+    Which ones would not have been repeated is unknown, so the best of them are returned.
+    """
+    again = [pair for pair in other.repeated if pair in other.rewards]
+    faults = sum(pair in base.rewards for pair in base.repeated)
+    beyond = len(again) - faults - round((2 * faults) ** 0.5)
+    return sorted(again, key=lambda pair: (-other.rewards[pair], pair))[: max(beyond, 0)]
+
+
 def _at_worst(
-    base: Mapping[Pair, float], other: Mapping[Pair, float], limits: Range
-) -> tuple[dict[Pair, float], dict[Pair, float]]:
+    base: Side, other: Side, chances: Collection[Pair], limits: Range
+) -> tuple[Side, Side]:
     """Return both with rewards for the pairs that one of them lacks.
 
     A missing reward of the base counts as the greatest possible one, one of the other as the least.
+    So do the rewards of the other that it owes to a second chance.
 
     Source:
         Manski, Nonparametric bounds on treatment effects (1990).
     """
     low, high = limits
-    pairs = base.keys() | other.keys()
+    pairs = base.rewards.keys() | other.rewards.keys()
+    at_worst = {pair: other.rewards.get(pair, low) for pair in pairs} | dict.fromkeys(chances, low)
     return (
-        {pair: base.get(pair, high) for pair in pairs},
-        {pair: other.get(pair, low) for pair in pairs},
+        Side(base.name, {pair: base.rewards.get(pair, high) for pair in pairs}),
+        Side(other.name, at_worst),
     )
 
 
-def _of_unpaired(judged: PairedComparison, worst: PairedComparison) -> Iterator[str]:
-    """Yield a refusal if the gain does not hold whatever the rewards are that one side lacks."""
+def _at_worst_refused(
+    judged: PairedComparison, worst: PairedComparison, chances: int
+) -> Iterator[str]:
+    """Yield a refusal if the gain does not hold whatever the unknown rewards are."""
     have = number_of(judged.unpaired, "pair has", "pairs have")
+    more = number_of(chances, "more rollout", "more rollouts")
+    were = "was" if chances == 1 else "were"
     for reason in worst.refusals:
-        yield (
-            f"{have} a reward on one side only: if {judged.other} did badly in those that it "
-            f"lacks, {reason}; say what they are worth with --failed-reward"
-        )
+        if judged.unpaired:
+            yield (
+                f"{have} a reward on one side only: if {judged.other} did badly in those that it "
+                f"lacks, {reason}; say what they are worth with --failed-reward"
+            )
+        if chances:
+            yield (
+                f"{more} of {judged.other} than of {judged.base} {were} attempted again, after an "
+                f"attempt that was lost or failed: if {judged.other} caused that, {reason}; the "
+                "table attempts has the reasons"
+            )
 
 
 def _refusals(

@@ -27,7 +27,7 @@ def final_report(loop: Loop) -> Result:
     if not changed:
         return DONE, details
     new = _run(loop, "after", after)
-    comparison = compare(("before", old.pairs()), ("after", new.pairs()))
+    comparison = compare(old.side("before", old.only_arm), new.side("after", new.only_arm))
     names = ("base_mean", "other_mean", "gain", "lower", "upper", "p_value", "pairs", "tasks")
     details |= {name: getattr(comparison, name) for name in names}
     return DONE, details | {"after_mean": new.mean, "said": str(comparison)}

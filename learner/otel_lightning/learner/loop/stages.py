@@ -229,8 +229,8 @@ def judge_model(loop: Loop, number: int) -> Result:
         )
     live, new = reports
     verdict = compare(
-        (str(loop.model), live.pairs()),
-        (output.name, new.pairs()),
+        live.side(str(loop.model), live.only_arm),
+        new.side(output.name, new.only_arm),
         gate.least_gain,
         alpha=alpha,
         reward_range=gate.range,

@@ -21,7 +21,7 @@ from otel_lightning.learner.prompts.serving.share import (
     change_variants,
 )
 from otel_lightning.learner.rollout_runner.report import Report
-from otel_lightning.learner.runs import Run
+from otel_lightning.learner.runs import Run, judged_before
 
 KEPT_SHARE = 0.1
 """Share of the traffic that the replaced variant keeps, at most."""
@@ -42,6 +42,8 @@ class Comparison:
     least_gain: float = 0.0
     reward_range: tuple[float, float] | None = None
     """Least and greatest possible reward; the gate needs it unless all rewards are 0 or 1."""
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the run that judges: another seed or number of samples is another comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Decision:
     winner: str | None
     shares: Mapping[str, float] = field(default_factory=dict)
     """Share of the traffic of each variant after the decision was applied."""
+    tasks: str | None = None
+    """Hash of the tasks that judged."""
 
 
 def arms_of(comparison: Comparison) -> list[str]:
@@ -116,13 +120,13 @@ def decide(comparison: Comparison, report: Report, run_id: str) -> Decision:
         problems = " ".join(report.problems) or "Give a grader, or send rewards."
         raise DataError(f"No rollout of run '{report.run_id}' has a reward. {problems}")
     against, *candidates = report.arm_names
-    base = (against, report.pairs(against))
+    base = report.side(against, against)
     # Bonferroni: all candidates together pass by chance with probability alpha at most.
     alpha = comparison.alpha / max(len(candidates), 1)
     verdicts = {
         arm: compare(
             base,
-            (arm, report.pairs(arm)),
+            report.side(arm, arm),
             comparison.least_gain,
             alpha=alpha,
             reward_range=comparison.reward_range,
@@ -131,7 +135,24 @@ def decide(comparison: Comparison, report: Report, run_id: str) -> Decision:
     }
     passed = [arm for arm in candidates if verdicts[arm].passed]
     winner = max(passed, key=lambda arm: verdicts[arm].gain) if passed else None
-    return Decision(run_id, against, verdicts, winner)
+    return Decision(run_id, against, verdicts, winner, tasks=report.fingerprint or None)
+
+
+def record_decision(store: StoreLike, comparison: Comparison, decision: Decision) -> int:
+    """Record a decision that is not applied, unless it is recorded already.
+
+    Returns:
+        The number of other comparisons that the same tasks have judged before.
+    """
+    with opened(store) as db:
+        run = _run(comparison, decision)
+        others = judged_before(db, run, decision.tasks) if decision.tasks else 0
+        recorded = f"SELECT 1 FROM runs WHERE run_id = {quote_literal(decision.run_id)}"
+        if not db.query(recorded).num_rows:
+            key, flags = comparison.key, comparison.flags
+            live = flag_document.live_shares(flag_file.read_flag_file(flags, key), key)
+            _record(db, comparison, decision, live)
+    return others
 
 
 def apply_decision(store: StoreLike, comparison: Comparison, decision: Decision) -> Decision:
@@ -194,6 +215,11 @@ def _add_policy(
     add_policy(store, policy | {"parent": parent, "data_fingerprint": None})
 
 
+def _run(comparison: Comparison, decision: Decision) -> Run:
+    config = asdict(comparison) | {"flags": str(comparison.flags)}
+    return Run("gate", config, name=decision.run_id)
+
+
 def _record(
     store: Store, comparison: Comparison, decision: Decision, live: Mapping[str, float]
 ) -> None:
@@ -201,10 +227,9 @@ def _record(
     verdicts = decision.verdicts
     best = decision.winner or max(verdicts, key=lambda arm: verdicts[arm].gain)
     gate: dict[str, Any] = asdict(verdicts[best]) | {"passed": verdicts[best].passed}
-    config = asdict(comparison) | {"flags": str(comparison.flags)}
-    ended = Run("gate", config, name=decision.run_id).ended(
+    ended = _run(comparison, decision).ended(
         outcome="passed" if decision.winner else "refused",  # `promoted` once it is
-        fingerprint=None,
+        fingerprint=decision.tasks,
         metrics={
             "winner": decision.winner,
             "against": decision.against,

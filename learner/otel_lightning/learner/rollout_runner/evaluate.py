@@ -25,7 +25,7 @@ from otel_lightning.learner.rollout_runner.models import (
 from otel_lightning.learner.rollout_runner.plan import Job, run_name, runs_folder
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.rollout_runner.run import run_agent
-from otel_lightning.learner.runs import Run
+from otel_lightning.learner.runs import Run, judged_before
 from otel_lightning.learner.score.rules.frames import scan
 
 SERVING, GREEDY = "serving", "greedy"
@@ -72,6 +72,8 @@ class ModelVerdict:
     lengths: tuple[float, float]
     """Mean output tokens of a rollout: of the first model, and of this one."""
     refusals: tuple[str, ...]
+    others: int = 0
+    """Number of other comparisons that the same tasks have judged before."""
 
     @property
     def passed(self) -> bool:
@@ -117,6 +119,8 @@ def evaluate_models(
         "folders": folders,
         "fingerprints": prints,
         "tasks": str(job.tasks),
+        "samples": job.samples,
+        "seed": job.seed,
     }
     record = Run("evaluate", asked)
     reports: dict[tuple[str, str], Report] = {}
@@ -126,14 +130,17 @@ def evaluate_models(
             of_model = replace(job, model=model, model_fingerprint=prints.get(model))
             reports[setting, model] = _run(Path(store), of_model, grading, trial, setting)
     verdicts = [_verdict(Path(store), trial, reports, candidate) for candidate in trial.models[1:]]
+    tasks = reports[SERVING, trial.models[0]].fingerprint
     with open_store(store) as opened:
+        others = judged_before(opened, record, tasks)
         row = record.ended(
             outcome="passed" if any(verdict.passed for verdict in verdicts) else "refused",
-            fingerprint=None,
+            fingerprint=tasks,
             metrics={f"{s}/{m}": report.mean for (s, m), report in reports.items()},
             gate={verdict.model: list(verdict.refusals) for verdict in verdicts},
         )
         opened.insert("runs", arrow(row))
+    verdicts = [replace(verdict, others=others) for verdict in verdicts]
     return verdicts, list(reports.values())
 
 
@@ -167,8 +174,8 @@ def _verdict(
     alpha = ALPHA / (len(trial.models) - 1)
     gains = {
         setting: compare(
-            (base, reports[setting, base].pairs()),
-            (candidate, reports[setting, candidate].pairs()),
+            reports[setting, base].side(base),
+            reports[setting, candidate].side(candidate),
             trial.least_gain,
             alpha=alpha,
             reward_range=trial.reward_range,
@@ -260,11 +267,11 @@ def _formats(store: Path, report: Report) -> dict[str, dict[Pair, float]]:
         row["not cut off"] = row["finish_reason"] != "length"
         row["tokens"] = row["output_tokens"]
 
+    places = report.places()
+
     def measured(value: str) -> dict[Pair, float]:
         return {
-            (report.tasks[row["rollout_id"]], report.samples[row["rollout_id"]]): float(row[value])
-            for row in rows
-            if row[value] is not None
+            places[row["rollout_id"]]: float(row[value]) for row in rows if row[value] is not None
         }
 
     return {name: measured(name) for name in ("tool calls parse", "not cut off", "tokens")}

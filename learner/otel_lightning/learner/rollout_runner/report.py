@@ -1,7 +1,7 @@
 """The result of a run: how its rollouts ended, and their rewards."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from random import Random
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT
 
 if TYPE_CHECKING:
-    from otel_lightning.learner.evaluate.paired import Pair, PairedComparison
+    from otel_lightning.learner.evaluate.paired import Pair, PairedComparison, Side
 
 
 RESAMPLES, BLOCKS = 1000, 2000
-"""Number of bootstrap samples, and the largest number of units that each draws."""
+"""Number of bootstrap samples, and the largest number of tasks that each draws."""
 TAIL = 0.025
 """Share of the bootstrap samples on each side of a 95 % interval."""
 
@@ -66,6 +66,13 @@ class Report:
 
     arm_names: Sequence[str] = ()
     """The arms in the order in which they were given."""
+    copies: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """Tasks that repeat another one under another id, as `tasks.copies_of` returns them."""
+    second_chances: Collection[str] = frozenset()
+    """Rollouts of an attempt after one that was lost, failed or timed out; not after one that the
+    end of the runner cut off."""
+    fingerprint: str = ""
+    """Hash of the tasks."""
 
     @property
     def missing(self) -> int:
@@ -77,13 +84,44 @@ class Report:
         """Mean reward of the graded rollouts."""
         return sum(self.rewards.values()) / len(self.rewards) if self.rewards else None
 
+    @property
+    def only_arm(self) -> str | None:
+        """The arm of a run of one arm; None for a run without arms."""
+        return self.arm_names[0] if self.arm_names else None
+
+    def counted_task(self, rollout: str) -> str:
+        """Return the task that a rollout counts for: copies of a task count as one."""
+        task = self.tasks.get(rollout, rollout)
+        return self.copies.get(task, (task, 0))[0]
+
+    def places(self) -> "dict[str, Pair]":
+        """Return the task of each rollout, and its number among those of the task and its copies.
+
+        Rollouts of different arms or models with the same task and sample have the same place.
+        """
+        samples = 1 + max(self.samples.values(), default=0)
+        found: dict[str, Pair] = {}
+        for rollout, task in self.tasks.items():
+            first, number = self.copies.get(task, (task, 0))
+            found[rollout] = first, samples * number + self.samples[rollout]
+        return found
+
     def pairs(self, arm: str | None = None) -> "dict[Pair, float]":
         """Return the rewards by task and sample, of one arm or of a run without arms."""
+        places = self.places()
         return {
-            (self.tasks[rollout], self.samples[rollout]): value
+            places[rollout]: value
             for rollout, value in self.rewards.items()
             if self.arms.get(rollout) == arm
         }
+
+    def side(self, name: str, arm: str | None = None) -> "Side":
+        """Return what `compare` needs of one arm, or of a run without arms."""
+        from otel_lightning.learner.evaluate.paired import Side
+
+        places = self.places()
+        again = {places[r] for r in self.second_chances if self.arms.get(r) == arm}
+        return Side(name, self.pairs(arm), again)
 
     def compare(self, least_gain: float = 0.0) -> "list[PairedComparison]":
         """Compare each arm with the first one, on the same tasks and samples.
@@ -100,8 +138,8 @@ class Report:
         base, others = named[0], named[1:]
         return [
             compare(
-                (base, self.pairs(base)),
-                (other, self.pairs(other)),
+                self.side(base, base),
+                self.side(other, other),
                 least_gain,
                 alpha=ALPHA / len(others),
             )
@@ -135,12 +173,12 @@ def interval(report: Report) -> tuple[float, float] | None:
     """
     if len(values := set(report.rewards.values())) == 1:
         same = values.pop()
-        count = len({report.tasks.get(rollout, rollout) for rollout in report.rewards})
+        count = len({report.counted_task(rollout) for rollout in report.rewards})
         other = TAIL ** (1 / count)
         return {1.0: (other, 1.0), 0.0: (0.0, 1 - other)}.get(same)
     by_task: dict[str, list[float]] = {}
     for rollout, value in report.rewards.items():
-        by_task.setdefault(report.tasks.get(rollout, rollout), []).append(value)
+        by_task.setdefault(report.counted_task(rollout), []).append(value)
     drawing = Random(0)  # noqa: S311 - no secret
     tasks = list(by_task.values())
     drawing.shuffle(tasks)

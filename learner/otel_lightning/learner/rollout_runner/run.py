@@ -61,7 +61,14 @@ from otel_lightning.learner.rollout_runner.launcher.processes import (
 )
 from otel_lightning.learner.rollout_runner.plan import Job, Planned, journal_folder, plan, run_name
 from otel_lightning.learner.rollout_runner.report import Report
-from otel_lightning.learner.rollout_runner.tasks import UNSPLIT, Task, read_tasks, tasks_in_split
+from otel_lightning.learner.rollout_runner.tasks import (
+    UNSPLIT,
+    Task,
+    copies_of,
+    read_tasks,
+    tasks_fingerprint,
+    tasks_in_split,
+)
 from otel_lightning.learner.task_splits import HELD_OUT, TRAIN
 
 NO_TASK = {
@@ -265,6 +272,11 @@ def _run_and_grade(
         samples={rollout: planned.sample for rollout, planned in by_id.items()},
         arms={rollout: planned.arm for rollout, planned in by_id.items()},
         arm_names=tuple(job.arms.names) if job.arms else (),
+        copies=copies_of(planned.task for planned in rollouts),
+        second_chances=frozenset(
+            rollout for rollout, history in histories.items() if history.had_second_chance
+        ),
+        fingerprint=tasks_fingerprint(planned.task for planned in rollouts),
     )
 
 

@@ -45,8 +45,14 @@ class Task:
 
     @cached_property
     def input_hash(self) -> str:
-        """Hash of what the agent is given beside the id: equal for one task under two ids."""
-        return sha256(_canonical(dict(self.fields))).hexdigest()
+        """Hash of what the agent is given beside the id, without white space and capitals."""
+        return sha256(_canonical(_folded(dict(self.fields)))).hexdigest()
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Hash of the input and of what only a grader sees: equal for one task under two ids."""
+        hidden = _folded([self.expected, self.metadata])
+        return sha256(_canonical([self.input_hash, hidden])).hexdigest()
 
     @cached_property
     def whole_fingerprint(self) -> str:
@@ -120,6 +126,35 @@ def tasks_in_split(tasks: Iterable[Task], split: str, held_out: float) -> list[T
     return [task for task in tasks if (task.position() < held_out) == wanted]
 
 
+def tasks_fingerprint(tasks: Iterable[Task]) -> str:
+    """Hash tasks, in whatever order they come and however often."""
+    return sha256(_canonical(sorted({task.whole_fingerprint for task in tasks}))).hexdigest()
+
+
+def copies_of(tasks: Iterable[Task]) -> dict[str, tuple[str, int]]:
+    """Find tasks that differ from an earlier one in nothing but the id, white space and capitals.
+
+    A task that is an id and nothing else has no copy. Neither have tasks that are all equal: there
+    the agent has to take what differs from the id.
+
+    Returns:
+        By the id of a copy: the id of the task that it repeats, and its number among the copies of
+        that task, from 1.
+    """
+    by_content: dict[str, dict[str, None]] = {}
+    for task in tasks:
+        if task.fields:
+            by_content.setdefault(task.content_hash, {})[task.task_id] = None
+    if len(by_content) == 1:
+        return {}
+    repeated = (list(ids) for ids in by_content.values())
+    return {
+        copy: (first, number)
+        for first, *copies in repeated
+        for number, copy in enumerate(copies, start=1)
+    }
+
+
 def copies_warning(judging: Iterable[Task], learning: Iterable[Task]) -> str | None:
     """Warn of tasks that judge and have the same input as a task to learn from, or as each other.
 
@@ -138,11 +173,15 @@ def copies_warning(judging: Iterable[Task], learning: Iterable[Task]) -> str | N
     copies = [
         (task.task_id, learned[task.input_hash]) for task in judging if task.input_hash in learned
     ]
+    one_task = copies_of(judging)
     by_input: dict[str, list[str]] = {}
     for task in judging:
-        by_input.setdefault(task.input_hash, []).append(task.task_id)
+        if task.task_id not in one_task:
+            by_input.setdefault(task.input_hash, []).append(task.task_id)
     repeated = [ids for ids in by_input.values() if len(ids) > 1]
     sentences = [_also_learned_from(copies)] if copies else []
+    if one_task:
+        sentences.append(_counted_once(one_task))
     if repeated:
         first, second, *_ = repeated[0]
         sentences.append(
@@ -152,6 +191,15 @@ def copies_warning(judging: Iterable[Task], learning: Iterable[Task]) -> str | N
             "more --samples."
         )
     return " ".join(sentences) or None
+
+
+def _counted_once(copies: Mapping[str, tuple[str, int]]) -> str:
+    copy, (first, _) = next(iter(copies.items()))
+    repeat = number_of(len(copies), "held-out task repeats", "held-out tasks repeat")
+    return (
+        f"{repeat} another one under another id, such as '{copy}' and '{first}', and counts as the "
+        "same task. If they are different tasks, give them different metadata."
+    )
 
 
 def _also_learned_from(copies: Sequence[tuple[str, str]]) -> str:
@@ -245,6 +293,15 @@ def _table(path: Path) -> list[dict[str, Any]]:
 
 def _hash(fields: Mapping[str, Any]) -> str:
     return sha256(_canonical(dict(fields))).hexdigest()[:HASH_CHARACTERS]
+
+
+def _folded(value: Any) -> Any:
+    """Return a value with its texts in lower case, and with single spaces."""
+    if isinstance(value, str):
+        return " ".join(value.casefold().split())
+    if isinstance(value, Mapping):
+        return {name: _folded(part) for name, part in value.items()}
+    return [_folded(part) for part in value] if isinstance(value, list) else value
 
 
 def _canonical(value: Any) -> bytes:

@@ -67,6 +67,11 @@ class AttemptHistory:
         return sum(status == LOST and not cut for status, cut in self.ends)
 
     @property
+    def had_second_chance(self) -> bool:
+        """Whether an attempt before the last one ended in another way than by the runner's end."""
+        return any(not cut for _, cut in self.ends[:-1])
+
+    @property
     def was_cut_off(self) -> bool:
         """Whether the last attempt was cut off by the runner's end or Ctrl-C."""
         return bool(self.ends) and self.ends[-1][1]
