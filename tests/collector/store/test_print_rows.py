@@ -2,11 +2,15 @@
 
 import sys
 import unicodedata
+from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
+from support.page_source import DirectSource
 from support.running import finish
 
+from otel_lightning.collector.store import open_store
 from otel_lightning.collector.store.print_rows import Layout, as_table, write
 
 NANOSECONDS = pa.timestamp("ns")
@@ -23,6 +27,22 @@ def test_times_keep_their_nanoseconds_at_any_depth() -> None:
     text = as_table(rows)
     assert "2023-11-14 22:13:20.123456789" in text
     assert "1970-01-01 00:00:00.000000001" in text
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout(60)])
+def test_numbers_are_at_the_right_also_sums_of_whole_numbers(
+    tmp_path: Path, layout: Layout
+) -> None:
+    asked = (
+        "SELECT sum(range) AS of_whole, sum(range / 2) AS of_real, 1.5::DECIMAL(3, 1) AS decimal, "
+        "'x' AS text FROM range(4)"
+    )
+    with open_store(tmp_path / "t.duckdb") as store:
+        lines = as_table(store.query(asked), layout).splitlines()
+        page = DirectSource(store).get(f"/ui/sql?q={quote(asked)}").body.decode()
+    assert lines[0].rstrip() == "of_whole  of_real  decimal  text"
+    assert lines[-1].rstrip() == "       6        3      1.5  x"
+    assert page.count('<td class="n">') == 3
 
 
 def test_no_cell_is_cut_where_no_width_is_asked_for() -> None:

@@ -114,7 +114,7 @@ def _aligned(rows: pa.Table) -> str:
         widths = [_width(cell) for cell in cells]
         widest = max(widths)
         gaps = [" " * (widest - width) for width in widths]
-        is_right = _is_number(field)
+        is_right = is_number(field.type)
         columns.append(
             [gap + cell if is_right else cell + gap for cell, gap in zip(cells, gaps, strict=True)]
         )
@@ -130,8 +130,11 @@ def _width(text: str) -> int:
     return cell_len(text)
 
 
-def _is_number(field: pa.Field) -> bool:
-    return bool(pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
+def is_number(kind: pa.DataType) -> bool:
+    """Tell whether values are numbers, to align them right; DuckDB's sums of them are decimal."""
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
 
 
 def _columns(rows: pa.Table) -> "RenderableType":
@@ -141,7 +144,7 @@ def _columns(rows: pa.Table) -> "RenderableType":
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for field in rows.schema:
         name = Text(printable(field.name))
-        align = "right" if _is_number(field) else "left"
+        align = "right" if is_number(field.type) else "left"
         table.add_column(name, justify=align, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
     table.add_row(*(Text("-" * len(printable(name)), style="dim") for name in rows.column_names))
     for cells in _cells(rows):

@@ -14,6 +14,7 @@ import pyarrow.parquet
 from otel_lightning.collector.page.process import Answer
 from otel_lightning.collector.page.view_request import View, ViewRequest
 from otel_lightning.collector.store import StoreError
+from otel_lightning.collector.store.print_rows import is_number
 from otel_lightning.collector.store.times_as_text import has_nanoseconds, times_as_text
 
 MOST_ROWS = 1000
@@ -115,7 +116,7 @@ def _is_number(text: str) -> bool:
 
 def _table(table: pa.Table) -> dict[str, Any]:
     first_rows = table.slice(0, MOST_ROWS)
-    numeric = [pa.types.is_integer(t) or pa.types.is_floating(t) for t in first_rows.schema.types]
+    numeric = [is_number(kind) for kind in first_rows.schema.types]
     columns = [_texts(column) for column in first_rows.columns]
     cut = [[t if t is None else t[:MOST_CHARACTERS] for t in column] for column in columns]
     return {
