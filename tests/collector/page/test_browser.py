@@ -95,6 +95,7 @@ def hostile_trace() -> Trace:
         trace.choose(payload, 0.5)
         messages = [*messages, said("user", payload), call, answers(f"c{number}", payload)]
         trace.span(payload, {payload: payload, "__proto__.ran": "1"}, 0.1, payload)
+    trace.choose("long" * 30, 0.5)
     return trace
 
 
@@ -187,9 +188,16 @@ def test_each_page_over_an_empty_store_is_clean_and_fits_a_narrow_window(
 
 def test_each_page_fits_a_narrow_window(tab: Tab) -> None:
     tab.page.set_viewport_size({"width": 360, "height": 640})
-    for path in PAGES:
+    for path in (*PAGES, "/ui/rollouts/rollout-0900"):
         tab.go(path)
         assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+
+
+def test_a_long_arm_pushes_no_column_out_of_a_wide_window(tab: Tab) -> None:
+    tab.go("/ui/rollouts?id=rollout-0900")
+    assert "longlong" in tab.page.locator("tbody").inner_text()
+    table = tab.page.locator(".scroll")
+    assert table.evaluate("(element) => element.scrollWidth <= element.clientWidth")
 
 
 def test_a_reason_for_a_refusal_makes_no_tall_row_in_a_narrow_window(tab: Tab) -> None:
