@@ -1,9 +1,10 @@
 """What worker processes save: the time to derive a store, by the number of workers.
 
 Run it with `make bench-workers`. Each line derives a copy of the same store in a process of its
-own, by turns; the workers have started before the clock does. One process reads and writes the
-store whatever the number of workers, so time cannot fall below its part: "store's part" is the CPU
-of that process. Wall times mean something on a machine without other work only.
+own, by turns, as `lightning-ingest derive` does: from the start of the workers to the checkpoint
+that ends it. One process reads and writes the store whatever the number of workers, so time cannot
+fall below its part: "store's part" is the CPU of that process. Wall times mean something on a
+machine without other work only.
 """
 
 import argparse
@@ -14,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import closing
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,8 +24,8 @@ sys.path.append(str(Path(__file__).parent))
 from derive_once import cpu_seconds, store_workload, warm_up
 from workloads import DIALECTS
 
+from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.process.allocator import share_memory
-from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.store import open_store
 
 
@@ -34,14 +34,10 @@ def measure(path: Path, workers: int) -> dict[str, Any]:
     share_memory()
     warm_up(path.parent)
     with open_store(path) as store:
-        store.threads = 1
-        with closing(Refresher(store, workers)) as refresher:
-            refresher.start()
-            began, before = time.monotonic(), own_seconds()
-            while refresher.step(paced=False).is_busy or refresher.wait():
-                pass
-            store.checkpoint()
-            wall, own = time.monotonic() - began, own_seconds() - before
+        began, before = time.monotonic(), own_seconds()
+        derive_all(store, path, workers=workers)
+        store.checkpoint()
+        wall, own = time.monotonic() - began, own_seconds() - before
         rows = store.count("llm_calls")
     # Workers count once they were waited for; what importing took is in it.
     return {"wall": wall, "own": own, "cpu": cpu_seconds(), "rows": rows}

@@ -462,6 +462,29 @@ def test_workers_are_started_and_get_equal_parts_before_a_store_is_derived(tmp_p
         assert tables(store) == expected()
 
 
+@pytest.mark.slow
+def test_load_and_copy_derive_many_spans_in_workers(tmp_path: Path) -> None:
+    file, store, copy = (tmp_path / name for name in ("t.pb", "t.duckdb", "copy.duckdb"))
+    file.write_bytes(trace_request(*map(str, range(12_000))).SerializeToString())
+    options = ["--workers", "2"]
+    assert workers_of("load", file, "--store", store, *options)
+    assert workers_of("copy", store, copy, *options)
+
+
+def workers_of(*command: str | Path) -> bool:
+    """Tell whether a command of `lightning-ingest` started worker processes before it ended."""
+    run = [sys.executable, "-m", "otel_lightning.collector", *command]
+    with background(*run) as process:
+        found = False
+        while process.poll() is None and not found:
+            with suppress(psutil.Error):
+                children = psutil.Process(process.pid).children()
+                found = any(working.__name__ in " ".join(one.cmdline()) for one in children)
+            time.sleep(0.01)
+        assert process.wait(LIMIT_S) == 0
+    return found
+
+
 def test_no_worker_is_started_for_a_store_with_little_to_derive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,13 +23,10 @@ from otel_lightning.collector.terminal.quantities import number_of
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @CLIENT_CERT
 @CLIENT_KEY
+@WORKERS
 @MEMORY
 def load(
-    files: tuple[Path, ...],
-    store: Path,
-    client_cert: Path | None,
-    client_key: Path | None,
-    memory: int,
+    files: tuple[Path, ...], store: Path, workers: int, memory: int, **certificate: Path | None
 ) -> None:
     """Load files of OTLP, or what another trace store exported.
 
@@ -49,7 +46,7 @@ def load(
     from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
     from otel_lightning.collector.terminal.progress import Progress
 
-    client = client_of(client_cert, client_key)
+    client = client_of(certificate["client_cert"], certificate["client_key"])
     broken: list[str] = []
     loaded: list[Loaded] = []
     paths = expand(files)
@@ -68,10 +65,10 @@ def load(
             except (ValueError, OSError) as error:
                 broken.append(str(error))
             progress.report(done, "files")
-        derive_all(opened, store)
+        derive_all(opened, store, workers=workers)
         if judgements := [one for file in loaded for one in file.judgements]:
             loaded.append(load_judgements(opened, judgements, known, client))
-            derive_all(opened, store)
+            derive_all(opened, store, workers=workers)
         new = sum(one.new or 0 for one in loaded)
         fresh = "stored by the running lightning-ingest" if opened.server else f"{new:,} new"
     records = sum(one.records for one in loaded)

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from otel_lightning.collector.commands.options import MEMORY, SPANS_AT_ONCE, STORE
+from otel_lightning.collector.commands.options import MEMORY, SPANS_AT_ONCE, STORE, WORKERS
 from otel_lightning.collector.terminal.command_line import example, expected_errors
 from otel_lightning.collector.terminal.quantities import number_of
 
@@ -31,8 +31,9 @@ def backup(dest: Path, store: Path) -> None:
 @click.argument("old", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @SPANS_AT_ONCE
+@WORKERS
 @MEMORY
-def copy(old: Path, new: Path, spans_at_once: int, memory: int) -> None:
+def copy(old: Path, new: Path, spans_at_once: int, workers: int, memory: int) -> None:
     """Copy spans and logs from the store OLD into a NEW one, and derive them there.
 
     OLD may have any schema, also of an unreleased version. Scores, runs, policies and judges'
@@ -49,7 +50,7 @@ def copy(old: Path, new: Path, spans_at_once: int, memory: int) -> None:
         copy_store(old, new, click.echo)
         with open_store(new, create=False) as opened:
             opened.limit(memory)
-            derive_all(opened, new, spans_at_once)
+            derive_all(opened, new, spans_at_once, workers)
     click.echo(f"'{new}' has the spans and logs of '{old}', derived again.")
 
 

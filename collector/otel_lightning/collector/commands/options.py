@@ -93,7 +93,7 @@ WORKERS = click.option(
     type=click.IntRange(min=0),
     callback=_workers,
     envvar="LIGHTNING_WORKERS",
-    help="Processes that derive under load; with 0 or 1 none is started."
+    help="Processes that derive if many spans wait; with 0 or 1 none is started."
     "  [default: cores less one, and 2 on two cores]",
 )
 

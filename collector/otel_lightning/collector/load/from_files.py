@@ -6,6 +6,7 @@ DuckDB lets one process write to a file, so a running ingester has to store them
 import http.client
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -163,19 +164,16 @@ def derive_all(
         store: The store, direct or through the running ingester.
         path: Its file.
         spans_at_once: About how many spans to derive in one batch.
-        workers: Processes that derive; with 0 or 1 this process does.
+        workers: Processes that derive if there is enough to do; with 0 or 1 this process does.
     """
     if store.server:
         wait_until_derived(store, path)
         return
-    store.execute("SET threads = 1")  # a second thread would only spin while Python works
-    refresher = Refresher(store, workers)
-    try:
+    store.threads = 1  # a second thread would only spin while Python works
+    with closing(Refresher(store, workers)) as refresher:
         spans_at_once = refresher.prepare(spans_at_once)
         while refresher.step(spans_at_once, paced=False).is_busy or refresher.wait():
             pass
-    finally:
-        refresher.close()
 
 
 def _send(server: Server, contents: Iterable[Contents], client: Client | None) -> None:

@@ -24,8 +24,8 @@ def anchor_state(steps: Steps, options: Options) -> Floats:
         The advantage of each call, shape [N].
 
     Source:
-        Feng et al., Group-in-Group Policy Optimization (2025, arXiv:2505.10978), eq. 5 (returns),
-        6 (anchor state grouping), 7 (step relative advantages) and 8 (their sum).
+        Feng et al., Group-in-Group Policy Optimization (2025, arXiv:2505.10978): discounted
+        returns, anchor state grouping and the step relative advantage.
     """
     returns = discounted(steps.rewards, steps.rollouts, options.gamma)
     # Equal states of different tasks are different groups: one number for each pair of task and

@@ -30,7 +30,7 @@ def dr_os(logged: Logged) -> Estimate:
 
     Source:
         Su, Dimakopoulou, Krishnamurthy & Dudík, Doubly robust off-policy evaluation with
-        shrinkage (2020), eq. 5: optimistic shrinkage.
+        shrinkage (2020, arXiv:1907.09623): the weights of optimistic shrinkage.
 
     Example:
         >>> logged = Logged(*np.array([[1.0, 0.0], [40.0, 0.5], [0.9, 0.2], [0.8, 0.8]]))

@@ -31,7 +31,7 @@ def switch_dr(logged: Logged) -> Estimate:
 
     Source:
         Wang, Agarwal & Dudík, Optimal and adaptive off-policy evaluation in contextual bandits
-        (2017), eq. 5, with the doubly robust estimator where the weights are small.
+        (2017, arXiv:1612.01205): SWITCH with the doubly robust estimator where weights are small.
 
     Example:
         >>> logged = Logged(*np.array([[1.0, 0.0], [40.0, 0.5], [0.9, 0.2], [0.8, 0.8]]))
