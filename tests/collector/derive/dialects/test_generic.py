@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from support.spans import QUESTION, span
+from support.spans import ANSWER, QUESTION, span
 
 from otel_lightning.collector.derive.assemble import derive
 
@@ -38,3 +38,38 @@ def test_the_parameters_of_an_action_of_browser_use_are_its_arguments() -> None:
     (waited,) = derive([span(said_, name="wait")], []).tool_calls
     (other,) = derive([span(said_, name="act")], []).tool_calls
     assert (waited.arguments, other.arguments) == ({"seconds": 1}, given)
+
+
+def test_models_counts_names_and_threads_under_a_vendors_prefix_are_read() -> None:
+    """DeepEval documents these for spans that its users write."""
+    about = "confident.span."
+    thread = {"confident.trace.thread_id": "t-7"}
+    call = {
+        f"{about}type": "llm",
+        f"{about}input": ['{"role": "user", "content": "Hi"}'],
+        f"{about}output": '{"role": "assistant", "content": "Hello"}',
+        "confident.llm.model": "m",
+        "confident.llm.input_token_count": 7,
+        "confident.llm.output_token_count": 2,
+    }
+    tool = {f"{about}type": "tool", f"{about}input": {"a": 2}, f"{about}output": "5"}
+    agent = {f"{about}type": "agent", f"{about}input": "Hi", "confident.agent.name": "helper"}
+    spans = [
+        span({**agent, **thread}, id="agent", name="support-chat"),
+        span({**call, **thread}, id="call", parent="agent"),
+        span({**tool, "confident.tool.name": "add"}, id="tool", parent="agent", name="add-span"),
+    ]
+    derived = derive(spans, [])
+    (asked,) = derived.llm_calls
+    assert (asked.input_messages, asked.output_messages) == ([QUESTION], [ANSWER])
+    assert (asked.request_model, asked.input_tokens, asked.output_tokens) == ("m", 7, 2)
+    assert (asked.rollout_id, asked.content) == ("t-7", "full")
+    assert [run.name for run in derived.agent_runs] == ["helper"]
+    assert [one.name for one in derived.tool_calls] == ["add"]
+
+
+def test_texts_in_a_list_of_messages_stay_texts() -> None:
+    given = {"v.span.type": "llm", "v.input": ["7", "{x"], "v.output": "Hello"}
+    (call,) = derive([span(given)], []).llm_calls
+    texts = [part["content"] for one in call.input_messages or [] for part in one["parts"]]
+    assert texts == ["7", "{x"]

@@ -1,9 +1,10 @@
 """Observability vendors' own spans: a type, an input and an output under the vendor's prefix.
 
 LangWatch (`langwatch.span.type`, `langwatch.input`), Laminar (`lmnr.span.type`, `lmnr.span.input`),
-Judgment (`judgment.span_kind`, `judgment.input`), VoltAgent (`span.type`, `input`) and Genkit
-(`genkit:metadata:subtype`, `genkit:input`) write such spans without the keys of any convention.
-Other vendors do the same, so every prefix is accepted.
+Judgment (`judgment.span_kind`, `judgment.input`), DeepEval (`confident.span.type`,
+`confident.span.input`), VoltAgent (`span.type`, `input`) and Genkit (`genkit:metadata:subtype`,
+`genkit:input`) write such spans without the keys of any convention. Other vendors do the same, so
+every prefix is accepted.
 """
 
 from functools import lru_cache
@@ -19,7 +20,7 @@ from otel_lightning.collector.derive.text import json_text
 
 NAME = "observed"
 RANK = 110
-CONVERSATION_KEYS = ("lmnr.association.properties.session_id",)
+CONVERSATION_KEYS = ("lmnr.association.properties.session_id", "confident.trace.thread_id")
 OPERATIONS = {**dict.fromkeys(("llm", "generation", "model"), "chat"), "embedding": "embeddings"}
 AGENT_KINDS = {"agent": "agent", "workflow": "workflow", "flow": "workflow"}
 RETRIEVALS = {"rag": "retriever", "retriever": "retriever", "reranker": "reranker"}
@@ -29,6 +30,10 @@ PAYLOADS = ("gen_ai.prompt", "gen_ai.completion")
 REQUEST, RESPONSE = ".llm_request", ".llm_response"
 """Early Google ADK: the whole request and response under a prefix, without a type."""
 MODELS = ("gen_ai.request.model", "gen_ai.response.model")
+
+
+COUNTS = ("llm.input_token_count", "llm.output_token_count")
+"""DeepEval's token counts, under its prefix."""
 
 
 class Keys(NamedTuple):
@@ -42,7 +47,11 @@ class Keys(NamedTuple):
     name: str | None = None
     metrics: str | None = None
     model: str | None = None
-    """The attribute that holds the responding model."""
+    """The attribute that holds the responding model, or the only one that is known."""
+    subject: str | None = None
+    """The attribute that holds the name of the tool or agent."""
+    counts: tuple[str | None, ...] = ()
+    """The attributes that hold the numbers of input and output tokens."""
 
 
 def matches(span: Span) -> bool:
@@ -64,7 +73,9 @@ def _keys(names: tuple[str, ...]) -> Keys | None:
                 found[:2] = [key if key in names else None for key in PAYLOADS]
             counts = _under(prefix, names, "usage.metadata")
             found = [*found[:4], found[4] or counts, _under(prefix, names, "llm.model")]
-            return Keys(name, *found) if any(found[:2]) else None
+            named = _under(prefix, names, "tool.name") or _under(prefix, names, "agent.name")
+            numbers = tuple(_under(prefix, names, one) for one in COUNTS)
+            return Keys(name, *found, named, numbers) if any(found[:2]) else None
         answer = f"{name.removesuffix(REQUEST)}{RESPONSE}"
         if name.endswith(REQUEST) and answer in names:
             return Keys("llm", name, answer)
@@ -89,7 +100,10 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     if keys and kind in RETRIEVALS:
         sent, found = (_content(span, key) for key in (keys.input, keys.output))
         return span_rows.retrieval(span, RETRIEVALS[kind], sent, found)
-    return span_rows.agent_run(span, AGENT_KINDS[kind], span.name) if kind in AGENT_KINDS else None
+    if keys and kind in AGENT_KINDS:
+        name = span.attributes.get(keys.subject or "", span.name)
+        return span_rows.agent_run(span, AGENT_KINDS[kind], name)
+    return None
 
 
 def _content(span: Span, key: str | None) -> Any:
@@ -98,11 +112,20 @@ def _content(span: Span, key: str | None) -> Any:
     value = json_text.parse(text)
     if isinstance(value, dict) and value.keys() == {"type", "value"}:
         return value["value"]
+    if isinstance(value, list):  # DeepEval's messages are an array of JSON texts
+        return [_parsed(one) for one in value]
     return text if value is None else value
 
 
+def _parsed(value: Any) -> Any:
+    """Return the object that a text holds as JSON; any other value as it is."""
+    inner = json_text.parse(value) if isinstance(value, str) and value[:1] == "{" else None
+    return value if inner is None else inner
+
+
 def _read_tool(span: Span, keys: Keys) -> ToolCall:
-    name = reading.text(span.attributes, "tool.name", "name") or span.name
+    name = reading.text(span.attributes, *filter(None, (keys.subject, "tool.name", "name")))
+    name = name or span.name
     arguments = _content(span, keys.input)
     match arguments:
         case {"action": str(named), "params": inner} if named == name:  # Browser Use's
@@ -127,6 +150,7 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
         call.provider, _, call.request_model = (call.request_model or "").partition("/")
     _fill_request(call, span, keys)
     answered_by = span.attributes.get(keys.model or "")
+    call.request_model = call.request_model or answered_by
     if call.request_model not in {None, answered_by}:  # a stream that broke off repeats it
         call.response_model = call.response_model or answered_by
     answer = _content(span, keys.output)
@@ -144,7 +168,11 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
             call.output_messages = payloads.answer(answer)
     own = json_text.parse(span.attributes.get("usage")), _content(span, keys.metrics)
     inside = map(whole.get, payloads.USAGES)
-    for counts in (*map(payloads.usage, (*own, *inside)), semconv_counts.usage(span.attributes)):
+    counted = payloads.Usage(*(reading.integer(span.attributes, key or "") for key in keys.counts))
+    for counts in (
+        *map(payloads.usage, (*own, *inside)),
+        *(semconv_counts.usage(span.attributes), counted),
+    ):
         payloads.fill_usage(call, counts)
     (reason, *_) = semconv.finish_reasons(span.attributes)
     call.finish_reason = call.finish_reason or finish.reason(reason)
