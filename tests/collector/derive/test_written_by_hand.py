@@ -48,6 +48,26 @@ def test_a_model_alone_is_no_call() -> None:
     assert not derive([span(MODEL)], []).llm_calls
 
 
+def test_an_operation_of_its_own_name_with_a_model_and_an_answer_is_a_call() -> None:
+    """NeMo Guardrails names its tasks so, and keeps texts in events."""
+    named = {**MODEL, "gen_ai.operation.name": "self_check_input"}
+    asked = Event("gen_ai.content.prompt", 1, {"content": "Hi"})
+    answered = Event("gen_ai.content.completion", 2, {"content": "Hello"})
+    assert whole(the_call({**named, **COUNTS}, asked, answered))
+    assert not derive([span(named)], []).llm_calls
+
+
+def test_an_operation_of_its_own_name_around_calls_is_an_agent_run() -> None:
+    counted = {**MODEL, **COUNTS}
+    around = span({**counted, "gen_ai.operation.name": "answer_question"}, ends=9)
+    inner = [
+        span({**counted, "gen_ai.response.id": f"r{at}"}, id=f"c{at}", parent="s1", at=at)
+        for at in range(2)
+    ]
+    derived = derive([around, *inner], [])
+    assert [call.response_id for call in derived.llm_calls] == ["r0", "r1"]
+
+
 def test_a_model_and_counts_around_calls_are_an_agent_run() -> None:
     counted = {**MODEL, **COUNTS}
     inner = [

@@ -22,7 +22,7 @@ from otel_lightning.collector.derive.dialects import (
     semconv_tools,
 )
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
-from otel_lightning.collector.derive.dialects.semconv_events import COUNTED, logprobs
+from otel_lightning.collector.derive.dialects.semconv_events import USAGE_EVENT, logprobs
 from otel_lightning.collector.derive.dialects.semconv_messages import (
     COMPLETION_JSON,
     INPUT,
@@ -115,6 +115,15 @@ LOSE_ARGUMENTS = {"@traceloop/instrumentation-anthropic", "opentelemetry.instrum
 LEAVE_CACHED_OUT = {"@traceloop/instrumentation-anthropic", "openlit.instrumentation.anthropic"}
 """The scopes of packages that leave Anthropic's cached tokens out of the input tokens, and of the
 total beside them."""
+MODEL = "gen_ai.request.model"
+COUNTED = {
+    "gen_ai.response.model",
+    *semconv_counts.USAGE[1],
+    *REASONS[:2],
+    *("gen_ai.completion", "gen_ai.response.text", "gen_ai.response.tool_calls"),
+}
+"""Keys of what only an answer has. With the requested model, one of them makes a call of a span
+that is written by hand, or whose operation has a name of its own (NeMo Guardrails: its tasks)."""
 NOT_CALLS = {
     *("chain", "create_agent", "execute_task", "execute_event_loop_cycle", "plan", "task"),
     *(f"{what}_memory" for what in ("create", "delete", "search", "update", "upsert")),
@@ -177,7 +186,8 @@ def reader(span: Span) -> Reader:
     answers = operation == INVOKED and "gen_ai.response.id" in span.attributes
     if operation in AGENT_KINDS and not answers:
         return partial(_read_agent, kind=AGENT_KINDS[operation])
-    if operation in OPERATIONS or (operation not in NOT_CALLS and _has_call_evidence(span)):
+    is_call = _has_call_evidence(span) or (operation and is_answered(span))
+    if operation in OPERATIONS or (operation not in NOT_CALLS and is_call):
         name = OPERATIONS.get(operation, operation) or unnamed_operation(span)
         return partial(read_call, dialect=NAME, operation=name)
     return span_rows.no_row
@@ -221,8 +231,14 @@ def _operation(span: Span) -> str | None:
 def _has_call_evidence(span: Span) -> bool:
     attributes = span.attributes
     # A call that failed has neither an id nor an answer, only what it asked of which model.
-    asked = "gen_ai.request.model" in attributes and not ASKING.isdisjoint(attributes)
+    asked = MODEL in attributes and not ASKING.isdisjoint(attributes)
     return asked or not ANSWERED.isdisjoint(attributes) or attributes.get(METHOD) in INVOKED_MODELS
+
+
+def is_answered(span: Span) -> bool:
+    """Tell whether the span has a requested model, and something of its answer."""
+    # Logfire writes no more than both models of a failed response of the OpenAI Agents SDK.
+    return MODEL in span.attributes and not COUNTED.isdisjoint(span.attributes)
 
 
 def _agent_name(span: Span) -> str | None:
@@ -336,7 +352,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     if span.events:
         call.completion_logprobs = call.completion_logprobs or logprobs(span)
         for event in span.events:  # Ax writes the counts as an event of their own
-            if event.name == COUNTED:
+            if event.name == USAGE_EVENT:
                 payloads.fill_usage(call, semconv_counts.usage(event.attributes))
     cut = cut or (span.scope_name in LAST_PIECES and _has_text(call))
     call = span_rows.completed(call, cut=cut)

@@ -15,7 +15,7 @@ from otel_lightning.collector.derive.text import json_text
 
 _Record = tuple[Log, dict[str, Any]]
 ASSISTANT, TOOL, CHOICE = "gen_ai.assistant.message", "gen_ai.tool.message", "gen_ai.choice"
-COUNTED = "gen_ai.usage"
+USAGE_EVENT = "gen_ai.usage"
 """The event that has Ax's token counts."""
 EVENTS = "events"
 """The attribute in which early pydantic-ai lists the events that others send separately."""
@@ -48,7 +48,9 @@ def records(span: Span) -> Iterator[tuple[str, Any]]:
             yield event.name, _event_message(event.name, event.attributes)
         elif event.name in WHOLE_EVENTS:
             name, key = WHOLE_EVENTS[event.name]
-            yield from ((name, value) for value in listed(event.attributes.get(key)) or ())
+            # NeMo Guardrails has the text as `content`.
+            text = event.attributes.get(key, event.attributes.get("content"))
+            yield from ((name, value) for value in listed(text) or ())
     yield from _in_order(
         (log, _log_message(log.event_name or "", log))
         for log in span.logs

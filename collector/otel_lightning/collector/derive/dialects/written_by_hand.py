@@ -6,38 +6,25 @@ that has the sums of several calls looks like one; it becomes an agent run if th
 
 from functools import partial
 
-from otel_lightning.collector.derive.dialects import semconv, semconv_counts, semconv_tools
+from otel_lightning.collector.derive.dialects import semconv, semconv_tools
 from otel_lightning.collector.derive.rows import Reader, Span
 
 NAME = semconv.NAME
 RANK = 130
-MODEL = "gen_ai.request.model"
-ANSWERED = {
-    "gen_ai.response.model",
-    *semconv_counts.USAGE[1],
-    *semconv.REASONS[:2],
-    *("gen_ai.completion", "gen_ai.response.text", "gen_ai.response.tool_calls"),
-}
-"""Keys of what only an answer has."""
 TOOL, MCP_METHOD = "gen_ai.tool.name", "mcp.method.name"
 EXECUTED = {*semconv_tools.ARGUMENTS, *semconv_tools.RESULTS}
 
 
 def matches(span: Span) -> bool:
     """Tell whether the span has a model and something of its answer, or a tool and what it got."""
-    return _is_call(span) or _is_tool(span)
+    return semconv.is_answered(span) or _is_tool(span)
 
 
 def reader(span: Span) -> Reader:
     """Return the function that reads the span."""
-    if _is_call(span):
+    if semconv.is_answered(span):
         return partial(semconv.read_call, dialect=NAME, operation=semconv.unnamed_operation(span))
     return semconv_tools.read
-
-
-def _is_call(span: Span) -> bool:
-    # Logfire writes no more than both models of a failed response of the OpenAI Agents SDK.
-    return MODEL in span.attributes and not ANSWERED.isdisjoint(span.attributes)
 
 
 def _is_tool(span: Span) -> bool:
