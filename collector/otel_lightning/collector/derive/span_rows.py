@@ -298,14 +298,17 @@ def is_gemini(call: LlmCall) -> bool:
 
 
 def count_hidden(call: LlmCall, total: int | None) -> None:
-    """Add the tokens that only the total counts: Bedrock's cached input, or Gemini's thoughts."""
+    """Add the tokens that only the total counts: Bedrock's cached input, or reasoning.
+
+    Gemini and xAI do not count reasoning as output.
+    """
     if not (total and call.input_tokens and call.output_tokens):
         return
     hidden = total - call.input_tokens - call.output_tokens
     cached = (call.cached_input_tokens or 0) + (call.cache_creation_input_tokens or 0)
     if hidden > 0 and hidden == cached:
         call.input_tokens += hidden
-    elif hidden > 0 and is_gemini(call):
+    elif hidden > 0 and (hidden == call.reasoning_tokens or is_gemini(call)):
         call.output_tokens += hidden
 
 

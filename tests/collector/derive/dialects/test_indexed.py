@@ -72,6 +72,42 @@ def test_tool_calls_as_texts_of_the_assistant_and_a_reason_of_its_own_number_are
     assert (call.finish_reason, call.content) == ("tool_calls", "full")
 
 
+@pytest.mark.parametrize("times", [1, 40])
+def test_tool_calls_as_one_text_of_a_flattened_message_are_read(times: int) -> None:
+    """xAI's SDK writes them so, with the names of protobuf's enums and counts of its own."""
+    call = {"name": "sun", "arguments": {"city": "Oslo"}}
+    asked = json.dumps([{"id": "c1", "type": "function", "function": call}])
+    given = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.prompt.0.content": "Hi",
+        "gen_ai.prompt.1.role": "assistant",
+        "gen_ai.prompt.1.content": "",
+        "gen_ai.prompt.1.tool_calls": asked,
+        "gen_ai.prompt.2.role": "tool",
+        "gen_ai.prompt.2.content": "It shines.",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": "",
+        "gen_ai.completion.0.tool_calls": asked,
+        "gen_ai.completion.start_time": "2026-01-01T00:00:00Z",
+        "gen_ai.response.finish_reasons": ["REASON_TOOL_CALLS"],
+        "gen_ai.usage.input_tokens": 7,
+        "gen_ai.usage.cached_prompt_text_tokens": 4,
+        "gen_ai.usage.output_tokens": 2,
+        "gen_ai.usage.reasoning_tokens": 5,
+        "gen_ai.usage.total_tokens": 14,
+    }
+    calls = derive([span(given, id=f"s{at}", at=at) for at in range(times)], []).llm_calls
+    request = tool_request("c1", "sun", {"city": "Oslo"})
+    last = calls[-1]
+    history = [text_message("user", "Hi"), request, tool_response("c1", "It shines.")]
+    assert last.input_messages == history
+    assert last.output_messages == [request]
+    assert (last.finish_reason, last.content) == ("tool_calls", "full")
+    counts = (last.input_tokens, last.cached_input_tokens, last.output_tokens)
+    assert counts == (7, 4, 7)
+
+
 def test_the_items_of_a_response_as_texts_of_the_assistant_are_one_answer() -> None:
     """Netra writes them so, without ids."""
     given = {

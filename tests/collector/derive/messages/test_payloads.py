@@ -104,6 +104,18 @@ def test_bedrocks_converse_is_a_request_and_a_response() -> None:
             },
             Usage(9, 4, None, 3),
         ),
+        *(
+            (
+                {
+                    "prompt_tokens": 9,
+                    "completion_tokens": 4,
+                    "total_tokens": total,
+                    "completion_tokens_details": {"reasoning_tokens": 3},
+                },
+                Usage(9, output, None, 3),
+            )
+            for total, output in ((13, 4), (16, 7))  # OpenAI's and xAI's
+        ),
     ],
 )
 def test_what_a_provider_counts_apart_is_counted_in_once(

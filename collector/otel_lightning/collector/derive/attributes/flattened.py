@@ -60,6 +60,8 @@ def nested(attributes: Attributes, prefix: str) -> Any:
 def items(shape: Shape, prefix: str) -> list[Any]:
     """Return the trees of a list that was flattened under a prefix: `filled` makes its items."""
     tree = _tree(shape, prefix)
+    if isinstance(tree, dict):  # xAI's SDK writes `gen_ai.completion.start_time` beside messages
+        return [tree[number] for number in sorted(filter(str.isdecimal, tree), key=int)]
     return tree if isinstance(tree, list) else []
 
 

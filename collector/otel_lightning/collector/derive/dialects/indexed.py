@@ -9,7 +9,7 @@ from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fi
 from otel_lightning.collector.derive.attributes.flat_messages import FlatMessages
 from otel_lightning.collector.derive.attributes.flat_readers import NULL, ODD_STARTS
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of, values_of
-from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.dialects import semconv, semconv_counts
 from otel_lightning.collector.derive.messages import finish, messages, tool_parts, tool_values
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -70,7 +70,9 @@ FIELDS = Fields(
     response_id=text("gen_ai.response.id"),
     input_tokens=_count("prompt_tokens", "input_tokens"),
     output_tokens=_count("completion_tokens", "output_tokens"),
-    cached_input_tokens=_count("cache_read_input_tokens", "cache_read.input_tokens"),
+    cached_input_tokens=_count(
+        "cache_read_input_tokens", "cache_read.input_tokens", "cached_prompt_text_tokens"
+    ),
     reasoning_tokens=_count("reasoning_tokens"),
     cache_creation_input_tokens=_count(
         "cache_creation_input_tokens", "cache_creation.input_tokens"
@@ -119,6 +121,7 @@ class _Plan:
         "has_reasons",
         "has_tokens",
         "has_tools",
+        "has_total",
         "known_tools",
         "last_tools",
         "parameters",
@@ -132,6 +135,7 @@ class _Plan:
         self.has_reasons = not shape.known.isdisjoint(semconv.REASONS)
         self.has_tokens = not shape.known.isdisjoint(TOKENS)
         self.has_tools = shape.has_any(TOOLS)
+        self.has_total = not shape.known.isdisjoint(semconv_counts.TOTALS)
         self.tools = values_of([key for key in shape.keys if key.startswith(TOOLS)])
         self.known_tools: dict[tuple[str, ...], list[Any] | None] = {}
         self.last_tools: tuple[tuple[str, ...], list[Any] | None] = (), None
@@ -153,6 +157,8 @@ def _read_call(span: Span) -> LlmCall:
     call.input_messages = SENT.conversation(attributes, span.memory) or None
     if span.scope_name not in NAMES_ONLY:
         call.output_messages = _with_reason(ANSWERED.choices(attributes)) or None
+    if plan.has_total:
+        span_rows.count_hidden(call, reading.integer(attributes, *semconv_counts.TOTALS))
     if plan.has_tokens:
         # Agent Lightning adds the token ids to AgentOps' spans, as arrays of integers.
         prompt, sampled = (reading.token_ids(reading.array(attributes, key)) for key in TOKENS)

@@ -12,6 +12,7 @@ USAGE = (
         "gen_ai.usage.cache_read.input_tokens",
         "gen_ai.usage.cache_read_input_tokens",
         "gen_ai.usage.input_tokens.cached",
+        "gen_ai.usage.cached_prompt_text_tokens",  # xAI's
     ),
     (
         "gen_ai.usage.reasoning.output_tokens",

@@ -12,6 +12,7 @@ REASONS = {
     **dict.fromkeys(("function_calls", "tool_execution", "function_call"), "tool_calls"),
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), "length"),
     **dict.fromkeys(("out_of_tokens", "model_context_window_exceeded"), "length"),
+    **dict.fromkeys(("max_len", "max_context"), "length"),  # xAI's
     **dict.fromkeys(
         ("content_filter", "safety", "refusal", "guardrail_intervened"), "content_filter"
     ),
@@ -25,8 +26,8 @@ def reason(raw: object) -> str | None:
     """Return the canonical finish reason, or None if it is unknown.
 
     Example:
-        >>> reason("FinishReason.TOOL_CALLS"), reason("endTurn"), reason("")
-        ('tool_calls', 'stop', None)
+        >>> reason("FinishReason.TOOL_CALLS"), reason("endTurn"), reason("REASON_STOP"), reason("")
+        ('tool_calls', 'stop', 'stop', None)
     """
     return _reason(str(raw)) if raw else None
 
@@ -34,9 +35,10 @@ def reason(raw: object) -> str | None:
 @lru_cache(maxsize=256)
 def _reason(raw: str) -> str | None:
     # Semantic Kernel writes the name of an enum, `FinishReason.TOOL_CALLS`, Vercel's SDK hyphens,
-    # `tool-calls`, and Strands for TypeScript capitals, `toolUse`.
-    spelled = _NEXT_WORD.sub("_", raw.rpartition(".")[2].replace("-", "_"))
-    return REASONS.get(spelled.lower())
+    # `tool-calls`, Strands for TypeScript capitals, `toolUse`, and xAI's the names of protobuf,
+    # `REASON_STOP`.
+    spelled = _NEXT_WORD.sub("_", raw.rpartition(".")[2].replace("-", "_")).lower()
+    return REASONS.get(spelled.removeprefix("finish_").removeprefix("reason_"))
 
 
 _NEXT_WORD = re.compile("(?<=[a-z])(?=[A-Z])")

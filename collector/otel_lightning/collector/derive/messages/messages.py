@@ -370,6 +370,8 @@ def _detailed(blocks: Any) -> str:
 
 def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
     calls = value.get("tool_calls") or value.get("toolCalls")
+    if isinstance(calls, str):  # xAI's SDK flattens messages, but not their tool calls
+        calls = parse(calls)
     if not isinstance(calls, list):
         return []
     # OpenInference for DSPy writes the `repr()` of each.

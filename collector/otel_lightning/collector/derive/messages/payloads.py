@@ -42,7 +42,8 @@ _PLAIN_CACHED = ("cached_tokens", "cache_read", "cache_read_tokens", "cachedProm
 _CACHED = (*_PLAIN_CACHED, *_READ, *_GEMINI_CACHED)
 _INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
 _OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details", "output_token_details")
-_PLAIN_COUNTS = {*_INPUT, *_OUTPUT, "total_tokens", "totalTokens", "total_token_count"}
+_TOTAL = ("total_tokens", "totalTokens", "total_token_count")
+_PLAIN_COUNTS = {*_INPUT, *_OUTPUT, *_TOTAL}
 """Keys of a usage object without cached tokens or reasoning."""
 HISTORIES = ("messages", "input", "contents", "prompt")
 """The keys of a request under which providers expect the messages."""
@@ -404,8 +405,8 @@ _COUNTS = Plans(_counts)
 def usage(counts: Any) -> Usage:
     """Return the token counts of any provider's usage object.
 
-    Anthropic and Bedrock exclude cached tokens from the input tokens, and Gemini excludes thoughts
-    from the output tokens. The conventions include both, so they are added here.
+    Anthropic and Bedrock exclude cached tokens from the input tokens, and Gemini and xAI exclude
+    reasoning from the output tokens. The conventions include both, so they are added here.
     """
     if not isinstance(counts, dict):
         return Usage()
@@ -421,13 +422,11 @@ def usage(counts: Any) -> Usage:
         given += (_count(counts, _READ) or 0) + (_count(counts, _WRITTEN) or 0)
     if answered is not None:
         answered += _count(counts, _THOUGHTS) or 0
-    return Usage(
-        given,
-        answered,
-        _count(inputs, _CACHED),
-        _count(outputs, _REASONED),
-        _count(inputs, _CREATED),
-    )
+    reasoned, total = _count(outputs, _REASONED), _count(counts, _TOTAL)
+    if reasoned and given is not None and answered is not None:
+        # xAI's counts have the form of OpenAI's, and only their sum tells them apart.
+        answered += reasoned if total == given + answered + reasoned else 0
+    return Usage(given, answered, _count(inputs, _CACHED), reasoned, _count(inputs, _CREATED))
 
 
 def fill_usage(call: LlmCall, counts: Usage) -> None:
