@@ -71,11 +71,19 @@ def _keys(names: tuple[str, ...]) -> Keys | None:
             found = [_under(prefix, names, what) for what in Keys._fields[1:6]]
             if not any(found[:2]):
                 found[:2] = [key if key in names else None for key in PAYLOADS]
-            counts = _under(prefix, names, "usage.metadata")
-            found = [*found[:4], found[4] or counts, _under(prefix, names, "llm.model")]
-            named = _under(prefix, names, "tool.name") or _under(prefix, names, "agent.name")
-            numbers = tuple(_under(prefix, names, one) for one in COUNTS)
-            return Keys(name, *found, named, numbers) if any(found[:2]) else None
+            sent, answered, params, model_name, metrics = found
+            keys = Keys(
+                name,
+                sent,
+                answered,
+                params,
+                model_name,
+                metrics or _under(prefix, names, "usage.metadata"),
+                _under(prefix, names, "llm.model"),
+                _under(prefix, names, "tool.name") or _under(prefix, names, "agent.name"),
+                tuple(_under(prefix, names, one) for one in COUNTS),
+            )
+            return keys if sent or answered else None
         answer = f"{name.removesuffix(REQUEST)}{RESPONSE}"
         if name.endswith(REQUEST) and answer in names:
             return Keys("llm", name, answer)
