@@ -122,8 +122,7 @@ COUNTED = {
     *REASONS[:2],
     *("gen_ai.completion", "gen_ai.response.text", "gen_ai.response.tool_calls"),
 }
-"""Keys of what only an answer has. With the requested model, one of them makes a call of a span
-that is written by hand, or whose operation has a name of its own (NeMo Guardrails: its tasks)."""
+"""Keys of what only an answer has: one of them, with the requested model, makes a call."""
 NOT_CALLS = {
     *("chain", "create_agent", "execute_task", "execute_event_loop_cycle", "plan", "task"),
     *(f"{what}_memory" for what in ("create", "delete", "search", "update", "upsert")),
