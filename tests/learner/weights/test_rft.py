@@ -73,6 +73,18 @@ def test_same_seed_gives_the_same_weights(
     assert first == second
 
 
+def test_rollouts_without_a_reward_are_told(
+    traces: "Traces", tokenizer: Any, model: Path, tmp_path: Path
+) -> None:
+    log(traces, tokenizer, attempts=1)
+    for number in range(20):
+        traces.call(f"silent-{number}")
+    run("transitions", "--store", traces.store())
+    (rows,) = traces.ask("SELECT count(*) AS rollouts FROM transition_rollouts")
+    result = fine_tune(traces, model, tmp_path / "learned", "--steps", "1")
+    assert f"20 of {rows['rollouts']} rollouts have no reward" in result.stderr
+
+
 def test_failed_run_leaves_no_folder_behind(
     traces: "Traces", tokenizer: Any, model: Path, tmp_path: Path
 ) -> None:
