@@ -5,6 +5,7 @@ from typing import Any
 
 from otel_lightning.collector.derive.attributes import reading, spellings
 from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields
+from otel_lightning.collector.derive.messages import finish
 from otel_lightning.collector.derive.messages.documents import documents, number
 from otel_lightning.collector.derive.messages.message_memory import SharedMessage
 from otel_lightning.collector.derive.rows import (
@@ -217,6 +218,19 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
     cut = cut or call.content == "truncated" or (bool(sources) and any(map(is_cut, sources)))
     call.content = content_state(call, cut=cut)
     return call
+
+
+def settle_broken_stream(call: LlmCall, raw: object) -> None:
+    """Set the error of a call whose stream broke off, if its finish reason alone tells that.
+
+    Call it before `completed`, for senders that write `error` for no other reason.
+
+    Args:
+        call: The call; changed in place.
+        raw: The finish reason that the span states.
+    """
+    if finish.reason(raw) == "error":
+        call.error_type, call.finish_reason = call.error_type or "_OTHER", "error"
 
 
 def without_doubtful_reason(call: LlmCall, raw: object) -> LlmCall:

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from support.captures import load
+from support.dialects_page import DATA
 from support.spans import span, text_message, tool_request, tool_response
 
 from otel_lightning.collector.derive.assemble import derive
@@ -159,3 +161,9 @@ def test_values_that_mastra_cut_are_unknown() -> None:
     assert call.response_id == "r1"
     parts = [part for message in call.output_messages or () for part in message["parts"]]
     assert [(part["id"], part["name"]) for part in parts] == [("c1", "sun")]
+
+
+def test_a_stream_that_broke_off_failed_though_no_span_of_it_did() -> None:
+    capture = load(DATA / "mastra" / "broken.truth.json")
+    (call,) = derive(capture.spans, capture.logs).llm_calls
+    assert (call.error_type, call.finish_reason) == ("_OTHER", "error")

@@ -131,3 +131,21 @@ def test_a_text_that_vercels_sdk_sends_as_json_has_its_quotes(output: Any, told:
     given = {"ai.operationId": "ai.generateText.doGenerate", "ai.prompt.messages": prompt}
     (_, tool) = only_call(span(given)).input_messages or []
     assert tool["parts"][0]["response"] == told
+
+
+def test_a_stream_that_broke_off_failed_though_its_span_has_only_the_finish_reason() -> None:
+    broken = {
+        "ai.operationId": "ai.streamText.doStream",
+        "ai.prompt.messages": [PLAIN_QUESTION],
+        "ai.response.text": "It",
+        "ai.response.finishReason": "error",
+        "gen_ai.response.finish_reasons": ["error"],
+    }
+    moved = {
+        **MOVED,
+        "ai.response.finishReason": "error",
+        "gen_ai.output.messages": [text_message("assistant", "It")],
+    }
+    for given in (broken, moved):
+        (call,) = derive([span(given)], []).llm_calls
+        assert (call.error_type, call.finish_reason) == ("_OTHER", "error")

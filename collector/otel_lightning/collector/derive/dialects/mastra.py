@@ -87,6 +87,7 @@ def _read_inference(span: Span) -> LlmCall:
         call.output_messages = _answer(span, "model_inference")
     if call.finish_reason == "tool_calls" and not span_rows.asks_for_tools(call):
         call.output_messages = None  # its text alone is not the answer
+    span_rows.settle_broken_stream(call, semconv.finish_reasons(span.attributes)[0])
     return span_rows.completed(call)
 
 

@@ -30,6 +30,7 @@ ARGUMENTS = ("ai.toolCall.args", "gen_ai.tool.call.arguments")
 RESULTS = ("ai.toolCall.result", "gen_ai.tool.call.result")
 SETTINGS = "ai.settings."
 SENT, THOUGHT = "ai.prompt.messages", "ai.response.reasoning"
+REASON = "ai.response.finishReason"
 MADE_UP = ("aitxt-", "aiobj-")  # prefixes of ids that the SDK makes up for responses without id
 
 
@@ -70,13 +71,14 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.tool_definitions = tool_values.flat_tools(
         json_text.parse(tool) for tool in tools if isinstance(tool, str)
     )
-    call.finish_reason = finish.reason(attributes.get("ai.response.finishReason"))
+    call.finish_reason = finish.reason(attributes.get(REASON))
     system = messages.system_parts(attributes.get("gen_ai.system_instructions"))  # Sentry's
     sent = messages.conversation(_sent(span), span.memory)
     call.input_messages = messages.with_system(system, sent, span.memory) or None
     call.output_messages = _answer(span, call.finish_reason)
     payloads.fill_usage(call, _usage(span))
     _fill_from_provider(call, attributes.get("ai.response.providerMetadata"))
+    span_rows.settle_broken_stream(call, attributes.get(REASON))
     keys = (SENT, "ai.response.toolCalls")
     return span_rows.completed(call, *(attributes.get(key) for key in keys))
 
@@ -89,6 +91,7 @@ def _read_moved(span: Span, operation: str) -> LlmCall:
     if (call.response_id or "").startswith(MADE_UP):
         call.response_id = None
     payloads.fill_usage(call, _usage(span))
+    span_rows.settle_broken_stream(call, attributes.get(REASON))
     if THOUGHT in attributes:  # it stays where it was
         thought = {"type": "reasoning", "content": attributes[THOUGHT]}
         (said, *_) = call.output_messages or [messages.choice([], call.finish_reason)]
