@@ -232,7 +232,7 @@ def receiving_when_needed(
         patience: Longest time in seconds that a refused request is sent again.
     """
     number = claim.listening.fileno()
-    spec = _spec(store, folder, f"fd://{INHERITED}", listens=number)
+    spec = _spec(store, folder, f"fd://{INHERITED}", listener=number)
     idle = IdleIngester(store, claim, spec, processes)
     try:
         yield Receiver(claim.url, {}, patience=patience, idle=idle)
@@ -267,7 +267,7 @@ def _start(store: Path, processes: Processes, folder: Path) -> None:
     )
 
 
-def _spec(store: Path, folder: Path, http: str, *, listens: int | None = None) -> Spec:
+def _spec(store: Path, folder: Path, http: str, *, listener: int | None = None) -> Spec:
     # Nobody could know a gRPC port: agents get the HTTP port by OTEL_EXPORTER_OTLP_ENDPOINT and the
     # protocol beside it.
     addresses = ["--http", http, "--grpc", "none"]
@@ -280,7 +280,7 @@ def _spec(store: Path, folder: Path, http: str, *, listens: int | None = None) -
         environment={"LIGHTNING_INSTRUMENT": "false"},
         grace=GRACE_SECONDS,
         is_service=True,
-        listens=listens,
+        listener=listener,
     )
 
 

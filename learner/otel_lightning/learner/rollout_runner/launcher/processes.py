@@ -1,4 +1,4 @@
-"""Start processes through the launcher, and learn how they ended."""
+"""Start processes through the launcher, and read how they ended."""
 
 import json
 import os
@@ -15,14 +15,15 @@ from typing import IO, Any, Self
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.launcher.output_files import end_on_one_line
 
-LAUNCHER = Path(__file__).with_name("launcher.py")
+LAUNCHER = "import sys; sys.path.append(sys.argv.pop(1)); from standalone.main import main; main()"
+"""The launcher's program; its first argument is the folder of the package `standalone`."""
 POLL_SECONDS = 0.05
 INHERITED = 3
 """File descriptor of the listening socket in a service that inherits one."""
 WORKERS = "workers"
-"""Name of the launcher's result that no worker is left."""
+"""Name of the launcher's result that reports that no worker is left."""
 END_SECONDS = 60.0
-"""Longest wait for the launcher to end everything; it kills each process within its grace."""
+"""Longest wait for the launcher to end all processes; it kills each after its grace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,10 @@ class Spec:
     max_output: int | None = None
     """Bytes of one output file above which the process is ended."""
     about: Mapping[str, Any] | None = None
-    """What the journal keeps of an attempt."""
+    """Run, task, sample and arm of an attempt, for the journal."""
     is_service: bool = False
     """Whether agents need it: then it ends after them, and the journal does not name it."""
-    listens: int | None = None
+    listener: int | None = None
     """File descriptor of a listening socket, in the launcher, which a service inherits as
     `INHERITED` and the launcher closes."""
 
@@ -73,7 +74,7 @@ class Spec:
             "max_output": self.max_output,
             "about": self.about,
             "service": self.is_service,
-            "listens": self.listens,
+            "listener": self.listener,
         }
 
 
@@ -116,17 +117,17 @@ class Processes:
         """
         # Isolated and without site-packages: no .pth file or PYTHONPATH, such as
         # auto-instrumentation, can load anything into the launcher.
-        command = [sys.executable, "-I", "-S", str(LAUNCHER)]
+        command = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(Path(__file__).parent)]
         self._process = subprocess.Popen(
             command + ([str(journal)] if journal else []),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C reaches the runner only, which then asks
+            start_new_session=True,  # Ctrl-C reaches the runner only, which then asks the launcher
             pass_fds=tuple(held),
         )
         self._selector = selectors.DefaultSelector()
         self._selector.register(_pipe(self._process.stdout), selectors.EVENT_READ)
-        self._rest = b""
+        self._partial_line = b""
         self._services: dict[str, Ended] = {}
 
     def start(self, spec: Spec) -> None:
@@ -169,7 +170,7 @@ class Processes:
         data = os.read(_pipe(self._process.stdout).fileno(), 1 << 20)
         if not data:
             raise LauncherDiedError(f"the launcher ended, code {self._process.wait(5)}")
-        *whole, self._rest = (self._rest + data).split(b"\n")
+        *whole, self._partial_line = (self._partial_line + data).split(b"\n")
         for line in whole:
             end = Ended(**json.loads(line))
             if end.service:

@@ -1,8 +1,7 @@
-"""Workers that stay and are asked for one attempt after the other, for `launcher.py`.
+"""Workers that stay and run one attempt after the other.
 
-The launcher gives them their tasks and reads their answers, since it outlives the runner: an answer
-is in the journal even if the runner is killed in that moment. It loads this file at the first task,
-by its path. Like the launcher it imports the standard library only.
+This process gives them their tasks and reads their answers, since it outlives the runner: an answer
+is in the journal even if the runner is killed in that moment.
 """
 
 from __future__ import annotations
@@ -13,36 +12,38 @@ import select
 import time
 from contextlib import suppress
 
-TYPE_CHECKING = False  # as in the launcher
+from .running import Running, end_record
+
+TYPE_CHECKING = False  # as in `main.py`
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from typing import Any
 
-    from otel_lightning.learner.rollout_runner.launcher.launcher import Launcher, Running
+    from .launcher import Launcher
 
 NONE_LEFT = "workers"
-"""Name of the result that tells that no worker is left."""
+"""Name of the result that reports that no worker is left."""
 
 
 class Pipes:
     """Standard input and output of a worker: a JSON line in, a JSON line out."""
 
     def __init__(self) -> None:
-        """Make the pipes; the worker gets `theirs` as its standard input and output."""
-        given, self.tasks = os.pipe()
-        self.answers, taken = os.pipe()
-        self.theirs = (given, taken)
+        """Make the pipes; the worker gets `worker_ends` as its standard input and output."""
+        worker_input, self.tasks = os.pipe()
+        self.answers, worker_output = os.pipe()
+        self.worker_ends = (worker_input, worker_output)
         for end in (self.tasks, self.answers):
             os.set_blocking(end, False)
         self.unwritten = b""
-        """What does not fit into the pipe yet: a worker may read slowly."""
-        self._rest = b""
+        """Bytes that do not fit into the pipe yet: a worker may read slowly."""
+        self._partial_line = b""
         self.has_ended = False
         """Whether the worker has closed its output."""
 
-    def close_theirs(self) -> None:
-        """Close the worker's ends, which it has now."""
-        for end in self.theirs:
+    def close_worker_ends(self) -> None:
+        """Close the worker's ends in this process; the worker has them now."""
+        for end in self.worker_ends:
             os.close(end)
 
     def give(self, line: str) -> None:
@@ -51,7 +52,7 @@ class Pipes:
         self.write()
 
     def write(self) -> None:
-        """Write what did not fit before. A worker that has ended is noticed by its end."""
+        """Write bytes that did not fit before; if the worker has ended, drop them."""
         try:
             while self.unwritten:
                 self.unwritten = self.unwritten[os.write(self.tasks, self.unwritten) :]
@@ -70,19 +71,19 @@ class Pipes:
             if not data:
                 self.has_ended = True
                 return
-            *whole, self._rest = (self._rest + data).split(b"\n")
+            *whole, self._partial_line = (self._partial_line + data).split(b"\n")
             for line in whole:
                 try:
-                    found = json.loads(line)
+                    answer = json.loads(line)
                 except ValueError:
                     continue
-                if isinstance(found, dict):
-                    yield found
+                if isinstance(answer, dict):
+                    yield answer
 
     @property
-    def unfinished(self) -> int:
-        """Bytes of a line that has not ended."""
-        return len(self._rest)
+    def partial_bytes(self) -> int:
+        """Number of bytes of a line that has not ended."""
+        return len(self._partial_line)
 
     def end_tasks(self) -> None:
         """Close the worker's input: it may finish the task that it has, and then ends."""
@@ -97,16 +98,15 @@ class Pipes:
 
 
 class Workers:
-    """The workers that run, and the attempts that they have been asked for."""
+    """The workers that run, and the attempts that they work on."""
 
-    def __init__(self, launcher: Launcher, ended: Callable[..., dict[str, Any]]) -> None:
+    def __init__(self, launcher: Launcher) -> None:
         """Begin without any worker.
 
         Args:
             launcher: Starts and ends them, and keeps the journal.
-            ended: Makes the result of an attempt.
         """
-        self._launcher, self._ended = launcher, ended
+        self._launcher = launcher
         self._running: dict[str, Running] = {}
         self._dismissed = False
 
@@ -117,19 +117,23 @@ class Workers:
         try:
             worker = self._running.get(spec["worker"]["id"]) or self._start(spec["worker"])
         except (OSError, ValueError) as error:
-            self._launcher.report_end(self._ended(spec, "not_started", now, reason=str(error)))
+            self._launcher.report_end(end_record(spec, "not_started", now, reason=str(error)))
             return
-        worker.asked, worker.started_ns = spec, now
+        worker.attempt, worker.started_ns = spec, now
         worker.deadline = time.monotonic() + spec["timeout"]
         _pipes(worker).give(spec["line"])
         self._watch(worker)
         for other in spec.get("beside", ()):
-            # One that cannot be started is told with its first task.
+            # An error of its start is reported with its first task.
             with suppress(OSError, ValueError):
                 self._start(other)
 
     def exchange(self, ready: set[int]) -> None:
-        """Take the answers at these file descriptors, and write what did not fit before."""
+        """Read and write the pipes that are ready.
+
+        Args:
+            ready: File descriptors that can be read, or written without waiting.
+        """
         for worker in list(self._running.values()):
             pipes = _pipes(worker)
             if pipes.answers in ready:
@@ -139,14 +143,14 @@ class Workers:
                 self._watch(worker)
 
     def dismiss(self) -> None:
-        """Tell all workers that there are no more tasks."""
+        """Let all workers end after the task that they have."""
         self._dismissed = True
         for worker in self._running.values():
             self.let_finish(worker)
         self._report_if_none_left()
 
     def let_finish(self, worker: Running) -> None:
-        """Close a worker's input: what it does not finish within its grace is interrupted."""
+        """Close a worker's input, and interrupt it if it does not end within its grace."""
         if worker.is_leaving:
             return
         worker.is_leaving = True
@@ -158,7 +162,7 @@ class Workers:
         worker.deadline = time.monotonic() + worker.spec["grace"]
 
     def has_ended(self, worker: Running, code: int) -> None:
-        """Forget a worker that has ended; the attempt that it had is lost if nobody ended it."""
+        """Remove a worker that has ended; its attempt is lost if nobody ended the worker."""
         self._take_answers(worker)
         pipes, poll = _pipes(worker), self._launcher.poll
         for end in (pipes.answers, pipes.tasks):
@@ -166,11 +170,11 @@ class Workers:
                 poll.unregister(end)
         pipes.close()
         del self._running[worker.spec["id"]]
-        if worker.asked is not None:
+        if worker.attempt is not None:
             status = "lost" if worker.status == "exited" else worker.status
             reason = f"the worker ended, code {code}" if status == "lost" else None
             self._launcher.report_end(
-                self._ended(worker.asked, status, worker.started_ns, reason=reason)
+                end_record(worker.attempt, status, worker.started_ns, reason=reason)
             )
         self._report_if_none_left()
 
@@ -182,13 +186,13 @@ class Workers:
             pipes.close()
             raise
         finally:
-            pipes.close_theirs()
+            pipes.close_worker_ends()
         self._running[spec["id"]] = worker
         self._launcher.poll.register(pipes.answers, select.POLLIN)
         return worker
 
     def _watch(self, worker: Running) -> None:
-        """Wait until a worker's input takes more, as long as there is more."""
+        """Let `poll` report that a worker's input takes more bytes, while some are unwritten."""
         pipes, poll = _pipes(worker), self._launcher.poll
         if pipes.unwritten:
             poll.register(pipes.tasks, select.POLLOUT)
@@ -199,30 +203,31 @@ class Workers:
     def _take_answers(self, worker: Running) -> None:
         pipes = _pipes(worker)
         for answer in pipes.read():
-            asked, worker.asked = worker.asked, None
-            # Nobody asked, or it comes too late: then its end tells how the attempt ended.
-            if asked is None or worker.kill_at is not None:
-                worker.asked = asked
+            attempt = worker.attempt
+            # An answer without an attempt, or one that comes too late, is ignored: the end of the
+            # worker decides how the attempt ended.
+            if attempt is None or worker.kill_at is not None:
                 continue
+            worker.attempt = None
             if not worker.is_leaving:
                 worker.deadline = None
             output, error = output_of(answer)
-            with open(asked["stdout"], "wb") as file:  # noqa: PTH123 - as in the launcher
+            with open(attempt["stdout"], "wb") as file:  # noqa: PTH123 - `pathlib` is not imported
                 file.write(output.encode("utf-8", "replace"))
             code = 0 if error is None else 1
             self._launcher.report_end(
-                self._ended(asked, "exited", worker.started_ns, exit_code=code, reason=error)
+                end_record(attempt, "exited", worker.started_ns, exit_code=code, reason=error)
             )
         if pipes.has_ended:
             with suppress(KeyError):
                 self._launcher.poll.unregister(pipes.answers)
-        if worker.asked and pipes.unfinished > worker.asked["max_output"]:
+        if worker.attempt and pipes.partial_bytes > worker.attempt["max_output"]:
             self._launcher.end(worker, "output")
 
     def _report_if_none_left(self) -> None:
         if self._dismissed and not self._running:
             none = {"id": NONE_LEFT, "service": True}
-            self._launcher.report_end(self._ended(none, "exited", time.time_ns()))
+            self._launcher.report_end(end_record(none, "exited", time.time_ns()))
 
 
 def _pipes(worker: Running) -> Pipes:

@@ -1,11 +1,11 @@
-"""Start a process where `posix_spawn` cannot begin a session, for `launcher.py`."""
+"""Start a process where `posix_spawn` cannot begin a session."""
 
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
 
-def started(
+def spawn_elsewhere(
     command: Sequence[str],
     environment: Mapping[bytes, bytes],
     files: Sequence[tuple[int, str, int]],
