@@ -12,6 +12,7 @@ from support.running import finish
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.policy.learn import Request, learn_policy
 from otel_lightning.learner.policy.serving import flag_document, flag_file, ship
+from otel_lightning.learner.policy.serving.compare_record import describe_served
 from otel_lightning.learner.policy.serving.versions import policies_of, promotions_of
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def test_command_that_is_killed_before_any_write_and_run_again_ends_as_if_it_was
         # A file is the old one or the new one, and after the next look the store says which.
         document = flag_file.read_flag_file(flags, KEY)
         with open_store(store, create=False) as opened:
-            assert "NOT as recorded" not in ship.describe_served(opened, KEY, flags)
+            assert "NOT as recorded" not in describe_served(opened, KEY, flags)
         assert recorded_as_live(store) == served(flags)
         assert sum(flag_document.live_shares(document, KEY).values()) == pytest.approx(1)
     else:
@@ -120,7 +121,7 @@ def test_command_that_is_killed_before_any_write_and_run_again_ends_as_if_it_was
     assert served(flags) == [live]
     with open_store(store, create=False) as opened:
         last = promotions_of(opened, KEY)[-1]
-        assert ship.describe_served(opened, KEY, flags).endswith(", as recorded.")
+        assert describe_served(opened, KEY, flags).endswith(", as recorded.")
         assert last["after"] == flag_document.flag_part(flag_file.read_flag_file(flags, KEY), KEY)
         ship.roll_back(opened, KEY, flags)
     shares = flag_document.live_shares(flag_file.read_flag_file(flags, KEY), KEY)
@@ -150,7 +151,7 @@ def test_promotion_that_was_cut_off_before_its_file_is_a_candidate_again(
     assert flags.read_text() == TEXT
     assert recorded_as_live(store) == [version]  # so far
     with open_store(store, create=False) as opened:
-        assert "has no record of a promotion" in ship.describe_served(opened, KEY, flags)
+        assert "has no record of a promotion" in describe_served(opened, KEY, flags)
     assert recorded_as_live(store) == []
     # Without a look in between, too.
     assert finish(sys.executable, "-c", CUT_OFF, store, flags).returncode == 1

@@ -212,15 +212,15 @@ def rollback(  # noqa: PLR0913 - one parameter an option
         with open_store(store, create=False) as opened:
             change = ship.roll_back(opened, key, flags, dry_run=dry_run)
     _show(change)
-    former = f"Policy {change.served_version}" if change.served_version else "The flag as it was"
-    if change.was_so:
-        done = "Now it is recorded." if change.written else "Nothing was written (--dry-run)."
-        why = "the file was restored by hand, or the promotion was cut off"
-        click.echo(f"{former} is live already: {why}. {done}")
+    restored = f"Policy {change.served_version}" if change.served_version else "The flag as it was"
+    if change.is_restored:
+        record = "Now it is recorded." if change.written else "Nothing was written (--dry-run)."
+        reason = "the file was restored by hand, or the promotion was cut off"
+        click.echo(f"{restored} is live already: {reason}. {record}")
     elif change.written:
-        click.echo(f"{former} is live again.")
+        click.echo(f"{restored} is live again.")
     else:
-        click.echo(f"{former} would be live again. Nothing was written (--dry-run).")
+        click.echo(f"{restored} would be live again. Nothing was written (--dry-run).")
 
 
 def _roll_back_model(store: str, live: Path | None, *, dry_run: bool) -> None:
@@ -253,12 +253,12 @@ def policies(store: str, *, key: str | None, flags: Path | None) -> None:
 
     with expected_errors():
         from otel_lightning.collector.store import open_store
-        from otel_lightning.learner.policy.serving import ship
+        from otel_lightning.learner.policy.serving.compare_record import describe_served
         from otel_lightning.learner.policy.serving.versions import policies_of
 
         with open_store(store, create=False) as opened:
             keys = sorted({row["key"] for row in policies_of(opened, key)})
-            compared = [ship.describe_served(opened, one, flags) for one in keys]
+            compared = [describe_served(opened, flag, flags) for flag in keys]
             rows = policies_of(opened, key)  # as comparing has left them
     if not rows:
         learn = next_command(

@@ -30,9 +30,10 @@ from otel_lightning.learner.policy.gate.judge import (
 from otel_lightning.learner.policy.logged.choices import LoggedChoices, as_choices, read_choices
 from otel_lightning.learner.policy.logged.window import Window
 from otel_lightning.learner.policy.serving import flag_document, flag_file, joint
+from otel_lightning.learner.policy.serving.canary import stable_document
 from otel_lightning.learner.policy.serving.served import features_of, shares_in_context
 from otel_lightning.learner.policy.serving.settled import settle
-from otel_lightning.learner.policy.serving.ship import promote, stable_document
+from otel_lightning.learner.policy.serving.ship import promote
 from otel_lightning.learner.policy.serving.versions import (
     add_policy,
     forget_run,
@@ -405,8 +406,8 @@ def _record(  # noqa: PLR0913 - the result, and what it was compared with
         learned = replace(learned, notes=(*learned.notes, *warning))
     probabilities = {arm: weight / flag_document.WHOLE for arm, weight in learned.weights.items()}
     policy = run.policy(request.key, probabilities, asdict(request.settings) | parameters)
-    former = [row for row in policies_of(store, request.key) if row["status"] == "live"]
-    parent = former[-1]["version"] if former else None
+    live_policies = [row for row in policies_of(store, request.key) if row["status"] == "live"]
+    parent = live_policies[-1]["version"] if live_policies else None
     verdict = learned.verdict
     row = run.ended(
         outcome="passed" if verdict.passed else "refused",  # `promoted` once it is

@@ -16,12 +16,11 @@ from otel_lightning.collector.files.atomic import locked, rename_durably
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import append, read
+from otel_lightning.learner.promotions import Row
 from otel_lightning.learner.runs import TIME
 
 LIVE = "live"
 """Name of the pointer beside the models, unless another one is given."""
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,18 +128,9 @@ def point(live: Path, model: Path) -> None:
 
 
 def changes_of(store: Store, live: Path | None) -> list[Row]:
-    """Read the recorded changes of a pointer, or of all, oldest first."""
-    rows = read(store, __package__, "model_promotions")
-    kept = rows if live is None else rows.filter(live=name_of(live))
-    return kept.to_dicts()
-
-
-def standing(history: list[Row]) -> list[Row]:
-    """Return the promotions that were not rolled back; each rollback undoes the one before it."""
-    standing: list[Row] = []
-    for row in history:
-        standing = standing[:-1] if row["action"] == "rollback" else [*standing, row]
-    return standing
+    """Read the recorded changes of a pointer, or of all pointers, oldest first."""
+    changes = read(store, __package__, "model_promotions")
+    return (changes if live is None else changes.filter(live=name_of(live))).to_dicts()
 
 
 def name_of(live: Path) -> str:

@@ -6,20 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from otel_lightning.collector.store import Store
 from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.learner.errors import DataError, RefusedError
 from otel_lightning.learner.model_folder import fingerprint
 from otel_lightning.learner.named_sql import read
+from otel_lightning.learner.promotions import Row, standing_promotions
 from otel_lightning.learner.weights import pointer
 from otel_lightning.learner.weights.pointer import PointerChange
 
 GATE_FILE = "gate.json"
 BY_RUNNING, BY_LOGS = "by running", "by logs"
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +88,20 @@ def roll_back(store: Store, live: Path | None = None, *, dry_run: bool = False) 
     """
     chosen = live or _last_pointer(store)
     now = pointer.settled(store, chosen)
-    kept = pointer.standing(pointer.changes_of(store, chosen))
-    if not kept or kept[-1]["before"] is None:
+    standing = standing_promotions(pointer.changes_of(store, chosen))
+    if not standing or standing[-1]["before"] is None:
         raise DataError(f"No model was live at '{chosen}' before: there is nothing to go back to.")
-    last = kept[-1]
-    former = Path(last["before"])
+    last = standing[-1]
+    model = Path(last["before"])
     if now != Path(last["after"]):
         raise DataError(
             f"'{chosen}' leads to '{now}', but '{last['after']}' was promoted last: somebody moved "
             "it. Promote the model that you want."
         )
-    pointer.check_model(former)
+    pointer.check_model(model)
     if dry_run:
-        return PointerChange(chosen, now, former, written=False)
-    return pointer.change(store, chosen, former, action="rollback")
+        return PointerChange(chosen, now, model, written=False)
+    return pointer.change(store, chosen, model, action="rollback")
 
 
 def models_of(store: Store) -> list[Row]:
@@ -114,7 +112,7 @@ def models_of(store: Store) -> list[Row]:
         the pointers that lead to the model.
     """
     pointers = {row["live"] for row in pointer.changes_of(store, None)}
-    leads = {name: Path(name).resolve() for name in pointers if Path(name).is_symlink()}
+    targets = {name: Path(name).resolve() for name in pointers if Path(name).is_symlink()}
     models = []
     for row in _runs(store):
         if row["command"] != "weights":
@@ -130,7 +128,7 @@ def models_of(store: Store) -> list[Row]:
                 "gain": gate.get("gain"),
                 "lower": gate.get("lower"),
                 "exists": folder.exists(),
-                "live": sorted(name for name, led in leads.items() if led == folder),
+                "live": sorted(name for name, target in targets.items() if target == folder),
             }
         )
     return models
@@ -140,12 +138,12 @@ def _passed(store: Store, model: Path, live: Path | None) -> Judgement:
     """Return the judgement that passed a model against the live one, or refuse."""
     judgement, newest = _judged(store, model)
     if judgement is None:
-        why = f"it has no {GATE_FILE}"
+        reason = f"it has no {GATE_FILE}"
         if newest is not None:
-            why = f"its files have changed since the gate {newest.gate} judged it"
+            reason = f"its files have changed since the gate {newest.gate} judged it"
         raise RefusedError(
-            f"No gate has judged '{model}': {why}. Promote it with --without-gate, for example as "
-            "the first one, or compare it with the live model by: "
+            f"No gate has judged '{model}': {reason}. Promote it with --without-gate, for example "
+            "as the first one, or compare it with the live model by: "
             f"{_comparison(store, live or 'LIVE', model)}"
         )
     if judgement.refusals:
@@ -158,8 +156,8 @@ def _passed(store: Store, model: Path, live: Path | None) -> Judgement:
             f"The gate {judgement.gate} compared '{model}' with '{judgement.against}', but "
             f"'{live}' is live now. Compare the two with: {_comparison(store, live, model)}"
         )
-    known = judgement.against_fingerprint
-    if live is not None and known is not None and fingerprint(live) != known:
+    judged_files = judgement.against_fingerprint
+    if live is not None and judged_files is not None and fingerprint(live) != judged_files:
         raise RefusedError(
             f"The live model '{live}' has changed since the gate {judgement.gate} compared "
             f"'{model}' with it. Compare the two again with: {_comparison(store, live, model)}"
@@ -169,7 +167,8 @@ def _passed(store: Store, model: Path, live: Path | None) -> Judgement:
 
 def _judged(store: Store, model: Path) -> tuple[Judgement | None, Judgement | None]:
     """Return the newest judgement of the model's files, and the newest one of any files there."""
-    newest = files = None
+    newest: Judgement | None = None
+    files: str | None = None
     # Running the model beats an estimate from logs of another model.
     for judgement in chain(_by_running(store, model), _by_logs(model)):
         newest = newest or judgement
@@ -189,11 +188,11 @@ def _comparison(store: Store, live: Path | str, model: Path) -> str:
 
 def _by_running(store: Store, model: Path) -> Iterator[Judgement]:
     """Read the comparisons of a model that `lightning-learn evaluate` recorded, newest first."""
-    wanted = str(model.resolve())
+    model_folder = str(model.resolve())
     for row in reversed(_runs(store)):
         config, gate = row["config"], row["gate"] or {}
         folders, prints = config.get("folders") or {}, config.get("fingerprints") or {}
-        names = [name for name, folder in folders.items() if folder == wanted and name in gate]
+        names = [name for name in folders if folders[name] == model_folder and name in gate]
         if row["command"] == "evaluate" and names:
             # `evaluate` compares all models with the first one that is named.
             first = config["models"][0]
@@ -224,9 +223,9 @@ def _by_logs(model: Path) -> Iterator[Judgement]:
 
 
 def _trainings(store: Store, model: Path) -> list[Row]:
-    wanted = model.resolve()
+    folder = model.resolve()
     rows = (row for row in _runs(store) if row["command"] == "weights")
-    return [row for row in rows if Path(row["artifact"]).resolve() == wanted]
+    return [row for row in rows if Path(row["artifact"]).resolve() == folder]
 
 
 def _runs(store: Store) -> list[Row]:

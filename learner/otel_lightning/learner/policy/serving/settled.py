@@ -39,10 +39,11 @@ def _cut_off(store: Store, key: str, flags: Path) -> dict[str, Any] | None:
         return None
     last = changes[-1]
     try:
-        now = flag_document.flag_part(flag_file.read_flag_file(flags, key), key)
+        served = flag_document.flag_part(flag_file.read_flag_file(flags, key), key)
         status = flags.stat()
     except (DataError, OSError):  # the command that needs the file will say so
         return None
     touched = datetime.fromtimestamp(max(status.st_mtime, status.st_ctime), UTC)
     was_touched = touched.replace(tzinfo=None) >= last["time"]
-    return None if was_touched or now != last["before"] or now == last["after"] else last
+    is_unchanged = served == last["before"] and served != last["after"]
+    return last if is_unchanged and not was_touched else None

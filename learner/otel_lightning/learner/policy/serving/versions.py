@@ -12,9 +12,9 @@ from otel_lightning.collector.store import Store, statement
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.named_sql import append, arrow, read
 from otel_lightning.learner.policy.serving import joint
+from otel_lightning.learner.promotions import Row
 from otel_lightning.learner.runs import TIME, to_json
 
-Row = dict[str, Any]
 TEXTS = "texts"
 """Key in the JSON of the column `before`: the texts of the flag in the file before the change.
 `rollback` restores them."""
@@ -55,20 +55,20 @@ def promotions_of(store: Store, key: str | None) -> list[Row]:
     """
     recorded = read(store, __package__, "promotions")
     rows = (recorded if key is None else recorded.filter(key=key)).to_dicts()
-    found = [
+    changes = [
         row | {name: json.loads(row[name] or "null") for name in ("arms", "before", "after")}
         for row in rows
     ]
-    # Changes that an older release recorded lack them.
+    # Changes that an older release recorded have neither of the two keys.
     return [
-        row | {name: (row["before"] or {}).pop(name, {}) for name in (TEXTS, RECORD)}
-        for row in found
+        change | {name: (change["before"] or {}).pop(name, {}) for name in (TEXTS, RECORD)}
+        for change in changes
     ]
 
 
 def known_versions(store: Store, key: str) -> dict[str, dict[str, float]]:
     """Read the arms' probabilities of a flag by policy version, except for contextual policies."""
-    known = {row["version"]: row["arms"] for row in policies_of(store, key)}
+    learned = {row["version"]: row["arms"] for row in policies_of(store, key)}
     served = {
         row["served_version"]: row["arms"]
         for row in promotions_of(store, key)
@@ -77,7 +77,7 @@ def known_versions(store: Store, key: str) -> dict[str, dict[str, float]]:
     # The recorded arms of a contextual version are means over inputs. They are not the propensity
     # of any rollout.
     in_context = {version for version, *_ in versions_in_context(store, key)}
-    return {name: arms for name, arms in (known | served).items() if name not in in_context}
+    return {name: arms for name, arms in (learned | served).items() if name not in in_context}
 
 
 def versions_in_context(store: Store, key: str) -> list[tuple[str, Row, dict[str, str]]]:
@@ -144,16 +144,18 @@ def promotion_recorded(
         promoted: The run that made the policy and the flag file, if the policy gets all traffic.
     """
     policies = _in_common(read(store, __package__, "policies"), str(change["key"]))
-    now = policies if status is None else _with_status(policies, change, status)
-    statuses = _statuses(now, policies)
-    record: Row = {"statuses": _statuses(policies, now), "run": _outcome(store, promoted)}
+    changed = policies if status is None else _with_status(policies, change, status)
+    record: Row = {
+        "statuses": _differing_statuses(policies, changed),
+        "run": _outcome(store, promoted),
+    }
     before = json.loads(change.get("before") or "{}") | {RECORD: record}
-    noted = change | {"before": to_json(before)}
-    schema: dict[str, Any] = dict.fromkeys(noted, pl.String())
-    row = pl.DataFrame([noted], schema=schema | {"time": TIME, "share": pl.Float64()})
+    columns = change | {"before": to_json(before)}
+    schema: dict[str, Any] = dict.fromkeys(columns, pl.String())
+    row = pl.DataFrame([columns], schema=schema | {"time": TIME, "share": pl.Float64()})
     store.insert("promotions", arrow(row))
     try:
-        _set_statuses(store, statuses)
+        _set_statuses(store, _differing_statuses(changed, policies))
         if promoted is not None:
             mark_promoted(store, *promoted)
         yield
@@ -188,7 +190,7 @@ def _in_common(policies: pl.DataFrame, key: str) -> pl.DataFrame:
     return policies.filter(pl.col("key").is_in(keys))
 
 
-def _statuses(policies: pl.DataFrame, others: pl.DataFrame) -> dict[str, str]:
+def _differing_statuses(policies: pl.DataFrame, others: pl.DataFrame) -> dict[str, str]:
     """Return the status of each policy that has another one in `others`."""
     rows = zip(policies["version"], policies["status"], others["status"], strict=True)
     return {version: status for version, status, other in rows if status != other}
@@ -208,21 +210,21 @@ def _outcome(store: Store, promoted: tuple[str, Path] | None) -> Row | None:
 
 
 def _with_status(policies: pl.DataFrame, change: Row, status: str) -> pl.DataFrame:
-    former = ["live", "canary"] if status == "live" else ["canary"]
+    replaced = ["live", "canary"] if status == "live" else ["canary"]
     chosen = pl.col("version") == pl.lit(change["version"])
     changed = policies.with_columns(
         status=pl.when(chosen.fill_null(value=False))
         .then(pl.lit(status))
-        .when(pl.col("status").is_in(former))
+        .when(pl.col("status").is_in(replaced))
         .then(pl.lit("retired"))
         .otherwise("status")
     )
     # A rollback of `prompt+model` may bring back a policy of `prompt` alone.
     for key, served in _of_each_flag(change).items():
         version, is_canary = served.split("@")[0], "@" in served
-        mine = (pl.col("key") == key) & (pl.col("version") == version)
-        now = pl.when(mine).then(pl.lit("canary" if is_canary else "live"))
-        changed = changed.with_columns(status=now.otherwise("status"))
+        is_served = (pl.col("key") == key) & (pl.col("version") == version)
+        status_now = pl.when(is_served).then(pl.lit("canary" if is_canary else "live"))
+        changed = changed.with_columns(status=status_now.otherwise("status"))
     return changed
 
 
