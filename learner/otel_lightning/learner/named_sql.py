@@ -60,10 +60,10 @@ def scan(store: StoreLike, query: str, order: str) -> pl.LazyFrame:
     def rows(
         columns: list[str] | None, predicate: pl.Expr | None, count: int | None, _batch: int | None
     ) -> Iterator[pl.DataFrame]:
-        wanted = ", ".join(f'"{column}"' for column in columns) if columns else "*"
+        selected = ", ".join(f'"{column}"' for column in columns) if columns else "*"
         with opened(store, read_only=True) as source:
             # Line breaks around the query, which may end in a comment.
-            ordered = f"SELECT {wanted} FROM (\n{query}\n) ORDER BY {order}"
+            ordered = f"SELECT {selected} FROM (\n{query}\n) ORDER BY {order}"
             frame = pl.DataFrame(source.query(ordered))
         frame = frame if predicate is None else frame.filter(predicate)
         yield frame if count is None else frame.head(count)

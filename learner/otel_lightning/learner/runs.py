@@ -124,7 +124,7 @@ def judged_before(store: Store, run: Run, data: str) -> int:
     return other_candidates(json.loads(to_json(run.config)), map(json.loads, rows["config"]))
 
 
-def other_candidates(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> int:
+def other_candidates(own: Mapping[str, Any], configs: Iterable[Mapping[str, Any]]) -> int:
     """Count the different settings of other runs, without controls, which are never promoted.
 
     Example:
@@ -132,7 +132,7 @@ def other_candidates(own: Mapping[str, Any], others: Iterable[Mapping[str, Any]]
         >>> other_candidates(own, [own, other, other | {"promote": True}])
         1
     """
-    learned = [config for config in others if config.get("shuffle_rewards") is None]
+    learned = [config for config in configs if config.get("shuffle_rewards") is None]
     return len({_settings(config) for config in learned} - {_settings(own)})
 
 
@@ -168,8 +168,8 @@ def looks_warning(count: int, alpha: float) -> str | None:
 
 
 def _settings(config: Mapping[str, Any]) -> str:
-    kept = {name: value for name, value in config.items() if name not in SAME_CANDIDATE}
-    return json.dumps(kept, sort_keys=True)
+    learned_by = {name: value for name, value in config.items() if name not in SAME_CANDIDATE}
+    return json.dumps(learned_by, sort_keys=True)
 
 
 def fingerprint(frame: pl.DataFrame) -> str:

@@ -122,8 +122,8 @@ def warn_of_copies(tasks: Path, held_out: float) -> None:
     )
     from otel_lightning.learner.task_splits import HELD_OUT, TRAIN
 
-    found = read_tasks(tasks).tasks
-    judging, learning = (tasks_in_split(found, split, held_out) for split in (HELD_OUT, TRAIN))
+    all_tasks = read_tasks(tasks).tasks
+    judging, learning = (tasks_in_split(all_tasks, split, held_out) for split in (HELD_OUT, TRAIN))
     if warning := copies_warning(judging, learning):
         click.echo(warning, err=True)
 

@@ -42,17 +42,17 @@ def agreement(store: str, *, judge: str, labels: str, seed: int) -> None:
         from otel_lightning.learner.score.judges.labels import read_pairs
 
         pairs = read_pairs(store, judge, labels)
-        found = agree(pairs.judge, pairs.labels, seed)
+        agreement = agree(pairs.judge, pairs.labels, seed)
     click.echo(
-        f"{number_of(found.n, 'rollout has', 'rollouts have')} both, by {pairs.by}; "
+        f"{number_of(agreement.n, 'rollout has', 'rollouts have')} both, by {pairs.by}; "
         f"{pairs.judged} judged, "
         f"{pairs.labelled} labelled."
     )
-    _print_estimate("Cohen's kappa", found.kappa)
+    _print_estimate("Cohen's kappa", agreement.kappa)
     if pairs.by == "value":
-        _print_estimate("Cohen's kappa, quadratic", found.weighted_kappa)
-        _print_estimate("Spearman's rho", found.spearman)
-        _print_estimate("Kendall's tau-b", found.kendall)
+        _print_estimate("Cohen's kappa, quadratic", agreement.weighted_kappa)
+        _print_estimate("Spearman's rho", agreement.spearman)
+        _print_estimate("Kendall's tau-b", agreement.kendall)
 
 
 def _print_estimate(name: str, estimate: "Estimate") -> None:

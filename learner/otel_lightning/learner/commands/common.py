@@ -129,15 +129,15 @@ def refuse_given(names: Iterable[str], when: str) -> None:
         when: Why they are ignored, such as "with --model".
     """
     context = click.get_current_context()
-    given = {
+    on_command_line = {
         name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     for option in context.command.params:
-        if option.name in given:
-            shown = (
+        if option.name in on_command_line:
+            name_shown = (
                 option.opts[0] if isinstance(option, click.Option) else option.human_readable_name
             )
-            raise click.UsageError(f"{shown} has no effect {when}. Leave it out.")
+            raise click.UsageError(f"{name_shown} has no effect {when}. Leave it out.")
 
 
 def report_verdict(verdict: "Verdict", passed: str, refused: str) -> None:

@@ -232,8 +232,8 @@ def _table(first: str, named: "list[tuple[str, ValueEstimate]]", limits: Interva
     if limits:
         table.add_column(f"{limits[0]:g} … betting … {limits[1]:g}")
     for name, estimate in named:
-        known = (estimate.normal, estimate.bootstrap, estimate.bernstein, estimate.betting)
-        shown = (_interval(i, " " if limits else "\n") for i in known)
+        intervals = (estimate.normal, estimate.bootstrap, estimate.bernstein, estimate.betting)
+        shown = (_interval(i, " " if limits else "\n") for i in intervals)
         line = "╌" if estimate.biased else "─"
         plot = [_plot(estimate.value, estimate.betting, limits, line)] if limits else []
         table.add_row(name, decimal(estimate.value), _known(estimate.standard_error), *shown, *plot)
@@ -269,14 +269,14 @@ def _interval(interval: Interval, gap: str) -> str:
 def _plot(value: float, interval: Interval, limits: tuple[float, float], stroke: str) -> str:
     """Draw an interval as a line, with its value as a dot, on a scale between the limits."""
 
-    def place(x: float) -> int:
+    def position(x: float) -> int:
         share = (x - limits[0]) / (limits[1] - limits[0])
         return min(WIDTH - 1, max(0, round(share * (WIDTH - 1))))
 
     line = [" "] * WIDTH
     if interval is not None:
-        start, end = place(interval[0]), place(interval[1])
+        start, end = position(interval[0]), position(interval[1])
         line[start : end + 1] = stroke * (end + 1 - start)
     if value == value:  # noqa: PLR0124 - NaN is not itself
-        line[place(value)] = "●"
+        line[position(value)] = "●"
     return "".join(line)

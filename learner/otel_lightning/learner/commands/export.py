@@ -48,16 +48,16 @@ def export(store: str, form: str, output: Path, **settings: Any) -> None:
         from otel_lightning.learner.export.formats import FORMATS
         from otel_lightning.learner.export.write import export_transitions
 
-        done = export_transitions(store, FORMATS[form], output, **settings)
-    click.echo(f"{number_of(done.rows, 'row')} in {output}: {FORMATS[form].summary}.")
-    if done.shuffled is not None:
+        exported = export_transitions(store, FORMATS[form], output, **settings)
+    click.echo(f"{number_of(exported.rows, 'row')} in {output}: {FORMATS[form].summary}.")
+    if exported.shuffled is not None:
         click.echo(
             "Warning: the transitions were built with --shuffle-rewards "
-            f"{done.shuffled}, so the rewards in the file are those of other rollouts. Build the "
-            "transitions again without it, unless the file is for a control.",
+            f"{exported.shuffled}, so the rewards in the file are those of other rollouts. Build "
+            "the transitions again without it, unless the file is for a control.",
             err=True,
         )
-    for reason, count in done.left_out.items():
+    for reason, count in exported.left_out.items():
         click.echo(f"{count} left out: {reason}.")
-    for what, count in done.without.items():
-        click.echo(f"{count} of them without {what}, which this format cannot hold.")
+    for dropped, count in exported.without.items():
+        click.echo(f"{count} of them without {dropped}, which this format cannot hold.")

@@ -166,5 +166,5 @@ def _print_decision(decision: "Decision", comparison: "Comparison", *, promoted:
             f"The gate refused: no candidate beats {decision.against} beyond chance.", err=True
         )
         raise click.exceptions.Exit(REFUSED)
-    what = "is served" if promoted else "wins. Serve it with --promote"
-    click.echo(f"The gate passed: {decision.winner} {what}.")
+    consequence = "is served" if promoted else "wins. Serve it with --promote"
+    click.echo(f"The gate passed: {decision.winner} {consequence}.")

@@ -128,11 +128,11 @@ def _rubrics(measures: tuple[str, ...], files: tuple[Path, ...]) -> "tuple[Rubri
 
     names = dict.fromkeys(measures or (() if files else MEASURES))
     rubrics = [*map(measure, names), *map(read_rubric, files)]
-    taken: set[str] = set()
+    names_seen: set[str] = set()
     for rubric in rubrics:
-        if rubric.name in taken:
+        if rubric.name in names_seen:
             raise DataError(f"Two rubrics are named '{rubric.name}'. Give one of them another.")
-        taken.add(rubric.name)
+        names_seen.add(rubric.name)
     return tuple(rubrics)
 
 

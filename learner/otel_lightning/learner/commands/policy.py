@@ -133,10 +133,10 @@ def policy(  # noqa: PLR0913 - one parameter per option
         )
         learned = learn_policy(store, request)
     report(learned)
-    kept = f"Policy {learned.version} is kept %s; {request.output} is as it was."
+    kept_as = f"Policy {learned.version} is kept %s; {request.output} is as it was."
     served = request.output if request.output.exists() else flags
     promote = next_command("lightning-learn promote", store, key=key, flags=served)
-    passed = f"{kept % 'as a candidate'} Put it there with: {promote}"
+    passed = f"{kept_as % 'as a candidate'} Put it there with: {promote}"
     if learned.promoted:
         passed = f"Policy {learned.version} is live in {request.output}."
     if request.shuffle_rewards is not None:
@@ -144,7 +144,7 @@ def policy(  # noqa: PLR0913 - one parameter per option
             "But the rewards were shuffled, so it passed by chance, or something other than the "
             f"reward was learned: a control is never promoted. {request.output} is as it was."
         )
-    report_verdict(learned.verdict, passed=passed, refused=kept % "for inspection")
+    report_verdict(learned.verdict, passed=passed, refused=kept_as % "for inspection")
 
 
 def report(learned: "Learned") -> None:

@@ -138,13 +138,13 @@ def prompts(agent: tuple[str, ...], store: str, **settings: Any) -> None:
         from otel_lightning.learner.prompts.proposals.ask import Proposer
         from otel_lightning.learner.prompts.propose import propose_prompts
 
-        with ExitStack() as held:
-            search = _search(agent, store, settings, held)
-            asked = endpoint_of(settings)
+        with ExitStack() as resources:
+            search = _search(agent, store, settings, resources)
+            endpoint = endpoint_of(settings)
             request = _request(store, settings)
             if search is not None:
                 request = replace(request, run_id=search.record.name)
-            proposer = held.enter_context(closing(Proposer(asked)))
+            proposer = resources.enter_context(closing(Proposer(endpoint)))
             result = propose_prompts(store, request, proposer, _asking(search))
     _print_result(result, request)
 
@@ -170,17 +170,17 @@ def _asking(search: "Search | None") -> Any:
 
 
 def _search(
-    agent: tuple[str, ...], store: str, settings: dict[str, Any], held: ExitStack
+    agent: tuple[str, ...], store: str, settings: dict[str, Any], resources: ExitStack
 ) -> "Search | None":
     """Return the search of --search, or None without; take its options out."""
     names = ("search", "tasks", "budget", "jobs", "grade", "grade_command", "exit_code_is_reward")
-    given = {name: settings.pop(name) for name in names}
-    if given["search"] is None:
-        if agent or given["tasks"]:
+    search_options = {name: settings.pop(name) for name in names}
+    if search_options["search"] is None:
+        if agent or search_options["tasks"]:
             raise click.UsageError("AGENT and --tasks are for --search gepa. Add it.")
-        refuse_given(given, "without --search gepa")
+        refuse_given(search_options, "without --search gepa")
         return None
-    if not agent or not given["tasks"]:
+    if not agent or not search_options["tasks"]:
         raise click.UsageError("--search runs an agent: give --tasks FILE and -- AGENT.")
     if find_spec("gepa") is None:
         raise click.ClickException(
@@ -194,22 +194,22 @@ def _search(
     from otel_lightning.learner.rollout_runner.tasks import tasks_in_split
     from otel_lightning.learner.task_splits import TRAIN
 
-    tasks = tasks_in_split(read_tasks(given["tasks"]).tasks, TRAIN, settings["held_out"])
+    tasks = tasks_in_split(read_tasks(search_options["tasks"]).tasks, TRAIN, settings["held_out"])
     flags: Path = settings["flags"]
     key: str = settings["key"]
-    identity = {name: given.get(name, settings.get(name)) for name in IDENTITY}
+    identity = {name: search_options.get(name, settings.get(name)) for name in IDENTITY}
     identity |= {"agent": agent, "tasks": [task.whole_fingerprint for task in tasks]}
     folder = Path(f"{store}.searches")
-    record = held.enter_context(opened_search(Path(store), folder, flags, key, identity))
+    record = resources.enter_context(opened_search(Path(store), folder, flags, key, identity))
     runs = Runs(
         store=Path(store),
         flags=flags,
         key=key,
-        job=Job(tasks=(), command=agent, jobs=given["jobs"]),
-        grading=grading_of({**given, "reward": settings["reward"]}),
+        job=Job(tasks=(), command=agent, jobs=search_options["jobs"]),
+        grading=grading_of({**search_options, "reward": settings["reward"]}),
         record=record,
     )
-    return Search(tasks, given["budget"], runs, record)
+    return Search(tasks, search_options["budget"], runs, record)
 
 
 def _request(store: str, settings: dict[str, Any]) -> "Request":
@@ -256,7 +256,7 @@ def _print_result(result: "Proposed", request: "Request") -> None:
         click.echo(f"{name}: worse than its parent, gets no traffic any more.")
     _print_shares(result, request)
     if not result.candidates:
-        click.echo(f"Nothing to try: {_why(result, request)}", err=True)
+        click.echo(f"Nothing to try: {_why_no_proposal(result, request)}", err=True)
         raise click.exceptions.Exit(REFUSED)
 
 
@@ -278,10 +278,10 @@ def _print_shares(result: "Proposed", request: "Request") -> None:
         )
 
 
-def _why(result: "Proposed", request: "Request") -> str:
+def _why_no_proposal(result: "Proposed", request: "Request") -> str:
     if result.judged:
-        asked = len(result.judged)
-        return f"{number_of(asked, 'proposal was', 'proposals were')} refused, and none is left."
+        refused = len(result.judged)
+        return f"{number_of(refused, 'proposal was', 'proposals were')} refused, and none is left."
     if not result.rollouts.failed:
         return "no rollout failed. Choose another reward with --reward, or raise --failed-below."
     return (

@@ -48,14 +48,14 @@ def report(run: str | None, output: Path, examples: int, store: str) -> None:
     with expected_errors():
         written = write_report(store, output, run=run, examples=examples)
     for run_id, error in list(written.skipped.items())[:MAX_SKIPPED_NAMED]:
-        why = " ".join(error.split())[:ERROR_LENGTH]
+        reason = " ".join(error.split())[:ERROR_LENGTH]
         click.echo(
-            f"Skipped the newer run {run_id}, which failed: {why or 'no error was recorded'} "
+            f"Skipped the newer run {run_id}, which failed: {reason or 'no error was recorded'} "
             f"(--run {run_id} reports on it)",
             err=True,
         )
-    if (more := len(written.skipped) - MAX_SKIPPED_NAMED) > 0:
-        click.echo(f"Skipped {number_of(more, 'more run')} that failed.", err=True)
+    if (unnamed := len(written.skipped) - MAX_SKIPPED_NAMED) > 0:
+        click.echo(f"Skipped {number_of(unnamed, 'more run')} that failed.", err=True)
     click.echo(
         f"Run {written.run_id} ({written.outcome}): the report is in {written.path} "
         f"({written.size / 1000:,.0f} kB)."

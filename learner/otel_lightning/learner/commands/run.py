@@ -162,16 +162,16 @@ def print_report(report: "Report", store: str) -> None:
     _print_rewards(report, store)
     _print_comparisons(report)
     if report.missing:
-        why = f" ({report.stopped})" if report.stopped else ""
-        again = "To go on, give the same command again."
+        reason = f" ({report.stopped})" if report.stopped else ""
+        advice = "To go on, give the same command again."
         if report.given_up:
-            again = (
+            advice = (
                 f"{number_of(report.given_up, 'of them was', 'of them were')} lost in each "
                 "attempt: correct the cause, and give "
                 "the same command with --rerun lost."
             )
         raise click.ClickException(
-            f"{number_of(report.missing, 'rollout is', 'rollouts are')} missing{why}. {again}"
+            f"{number_of(report.missing, 'rollout is', 'rollouts are')} missing{reason}. {advice}"
         )
     # A store on another machine is no problem of the grader: it grades there.
     if report.problems and not report.rewards and Path(store).exists():
@@ -232,10 +232,10 @@ def _notes(report: "Report") -> tuple[tuple[int, str, str, str], ...]:
 
 
 def _print_comparisons(report: "Report") -> None:
-    found = report.compare()
-    for compared in found:
+    comparisons = report.compare()
+    for compared in comparisons:
         click.echo(str(compared))
-    if any(compared.reward_range is None for compared in found):
+    if any(compared.reward_range is None for compared in comparisons):
         click.echo(
             "A gate would ask for --reward-range: the rewards are not all 0 or 1, so a rare loss "
             "that is in none of these rollouts could be of any size."
@@ -253,10 +253,10 @@ def _print_rewards(report: "Report", store: str) -> None:
         )
         click.echo(f"No rollout has a reward.{'' if report.problems else ways}")
         return
-    known = interval(report)
+    bounds = interval(report)
     within = "all rewards are equal"
-    if known is not None:
-        within = f"95 % interval {decimal(known[0])} to {decimal(known[1])} over tasks"
+    if bounds is not None:
+        within = f"95 % interval {decimal(bounds[0])} to {decimal(bounds[1])} over tasks"
     graded = number_of(len(report.rewards), "graded rollout")
     click.echo(f"Mean reward {decimal(report.mean)}, {within}, of {graded}.")
     if report.silent == report.planned:

@@ -107,9 +107,13 @@ def promote(
             raise click.UsageError("--live and --without-gate are for models: give --model too.")
         _promote_policy(store, **options)
         return
-    given = [name for name in ("key", "flags", "version", "canary") if options[name] is not None]
-    if given:
-        raise click.UsageError(f"--{given[0]} is for policies, so it cannot be used with --model.")
+    policy_options = [
+        name for name in ("key", "flags", "version", "canary") if options[name] is not None
+    ]
+    if policy_options:
+        raise click.UsageError(
+            f"--{policy_options[0]} is for policies, so it cannot be used with --model."
+        )
     with expected_errors():
         from otel_lightning.collector.store import open_store
         from otel_lightning.learner.weights import ship

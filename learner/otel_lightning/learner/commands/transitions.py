@@ -167,10 +167,10 @@ def _what_is_missing(summary: "Summary") -> Iterator[str]:
             "No task is held out, so no gate could judge what is learned: collect rollouts of more "
             "tasks, or raise --held-out."
         )
-    least = summary.least_advantage
-    if summary.transitions > 1 and least is not None and least == summary.greatest_advantage:
+    smallest = summary.least_advantage
+    if summary.transitions > 1 and smallest is not None and smallest == summary.greatest_advantage:
         yield (
-            f"All advantages are {least:g}, so nothing tells good calls from bad ones: collect "
+            f"All advantages are {smallest:g}, so nothing tells good calls from bad ones: collect "
             "rollouts that differ in their rewards (with a credit that compares, several of a "
             "task)."
         )

@@ -66,16 +66,16 @@ class Since(click.ParamType[datetime]):
                 time = datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
             else:
                 time = datetime.fromisoformat(str(value))
-            found = time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
+            utc = time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
         except (ValueError, OverflowError):  # no time, or one before the year 1
             self.fail(
                 f"'{value}' is no time. Give a date such as 2026-11-01, or an age such as 7d.",
                 param,
                 ctx,
             )
-        if not FIRST_YEAR <= found.year <= LAST_YEAR:
+        if not FIRST_YEAR <= utc.year <= LAST_YEAR:
             self.fail(f"'{value}' is not in the years {FIRST_YEAR} to {LAST_YEAR}.", param, ctx)
-        return found
+        return utc
 
 
 class CommandLine(click.ParamType[str]):
@@ -101,7 +101,7 @@ class Shard(click.ParamType[tuple[int, int]]):
         """Read `3/8` as (3, 8)."""
         if isinstance(value, tuple):
             return value
-        found = re.fullmatch(r"(\d+)/(\d+)", str(value))
-        if not found or not 1 <= int(found[1]) <= int(found[2]):
+        parts = re.fullmatch(r"(\d+)/(\d+)", str(value))
+        if not parts or not 1 <= int(parts[1]) <= int(parts[2]):
             self.fail(f"'{value}' is no part such as 3/8.", param, ctx)
-        return int(found[1]), int(found[2])
+        return int(parts[1]), int(parts[2])

@@ -243,8 +243,10 @@ def weights(store: str, algorithm: str, output: Path, **options: Any) -> None:
             count = number_of(unnamed, "transition names", "transitions name")
             click.echo(f"Warning: {count} no agent, so no model learns from them.", err=True)
         folders = {name: _folder(output, name, each=each) for name in names}
-        for name, ours in (_of_each(training, folders) if each else {agent: training}).items():
-            learned = learn_weights(store, algorithm, ours, folders[name], name)
+        for name, own_training in (
+            _of_each(training, folders) if each else {agent: training}
+        ).items():
+            learned = learn_weights(store, algorithm, own_training, folders[name], name)
             if not is_main():
                 continue
             # At once: the next agent may fail, or be killed.

@@ -34,7 +34,7 @@ def compare(values: Floats, groups: Integers, options: Options) -> Floats:
     size = np.bincount(groups)
     # At least 1, so that a group of one value divides by 1. Its difference from its own mean is 0
     # anyway.
-    others = np.maximum(size - 1, 1)
+    divisor = np.maximum(size - 1, 1)
     mean = sums(values, groups) / np.maximum(size, 1)
     largest = np.zeros(len(size))  # [K]
     np.maximum.at(largest, groups, np.abs(values))
@@ -42,8 +42,8 @@ def compare(values: Floats, groups: Integers, options: Options) -> Floats:
     differences[np.abs(differences) <= ROUNDING * largest[groups]] = 0.0
     # x[i] - (S - x[i]) / (n - 1) = (x[i] - S / n) * n / (n - 1), with S the sum of the group: the
     # leave-one-out baseline only scales the difference from the mean.
-    factor = size / others if options.baseline == "leave_one_out" else np.ones(len(size))
+    factor = size / divisor if options.baseline == "leave_one_out" else np.ones(len(size))
     if options.scale == "std":
-        deviation = np.sqrt(sums(differences**2, groups) / others)
+        deviation = np.sqrt(sums(differences**2, groups) / divisor)
         factor = factor / (deviation + EPSILON)
     return differences * factor[groups]

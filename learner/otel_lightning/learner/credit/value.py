@@ -50,10 +50,13 @@ def leave_one_out(returns: Floats, steps: Steps) -> Values:
     # have ended by this step.
     ended = discounted(ends_here[::-1], of_cell[::-1], 1.0)[::-1]
     total = ended + sums(returns, cell, len(of_cell))
-    others = np.maximum(np.bincount(task) - 1, 1)
+    other_rollouts = np.maximum(np.bincount(task) - 1, 1)
     # The rollout's own return is in the total of its cell, so it is subtracted before dividing by
     # the number of the others.
-    return Values((total[cell] - returns) / others[steps.tasks], (total[end] - last) / others[task])
+    return Values(
+        (total[cell] - returns) / other_rollouts[steps.tasks],
+        (total[end] - last) / other_rollouts[task],
+    )
 
 
 def _cells(task: Integers, length: Integers) -> tuple[Integers, Integers]:

@@ -102,21 +102,21 @@ def export_transitions(
         with opened(store) as db, bounded(db), writer(temporary, form) as write:
             if not db.count("transition_rows"):
                 raise no_transitions(store)
-            seen = overview(db, split)
+            totals = overview(db, split)
             # Whether rows with advantage 0 are exported: a comparing credit gives 0 to ties, which
             # are neither good nor bad, so a label would be made up.
-            ties = not (form.is_label and seen.compares)
-            done = _write_all(_read(db, form, split, threshold, ties=ties), form, write)
+            ties = not (form.is_label and totals.compares)
+            exported = _write_all(_read(db, form, split, threshold, ties=ties), form, write)
             unread = {} if form.by_call else _unread(db, form, split)
-        if not ties and seen.ties:
-            done.left_out[f"an advantage of 0 by credit '{seen.credit}', which is no label"] = (
-                seen.ties
-            )
-        if not done.rows:
-            raise DataError(_why_nothing(form, (done, unread), seen, split, threshold))
-    done.shuffled = seen.shuffled
-    done.left_out.update({f"calls with {reason}": count for reason, count in unread.items()})
-    return done
+        if not ties and totals.ties:
+            exported.left_out[
+                f"an advantage of 0 by credit '{totals.credit}', which is no label"
+            ] = totals.ties
+        if not exported.rows:
+            raise DataError(_why_nothing(form, (exported, unread), totals, split, threshold))
+    exported.shuffled = totals.shuffled
+    exported.left_out.update({f"calls with {reason}": count for reason, count in unread.items()})
+    return exported
 
 
 def overview(store: Store, split: str) -> Overview:
@@ -124,10 +124,10 @@ def overview(store: Store, split: str) -> Overview:
     numbers = read(store, __package__, "overview", splits=SPLITS[split]).row(0, named=True)
     configs = read(store, __package__, "settings")["config"]
     config = json.loads(configs[0]) if len(configs) else {}
-    known = {f.name: config[f.name] for f in fields(Options) if f.name in config}
+    recorded = {f.name: config[f.name] for f in fields(Options) if f.name in config}
     method = str(config.get("credit", "identical"))
     try:
-        compares = credit.compares(method, Options(**known))
+        compares = credit.compares(method, Options(**recorded))
     except DataError:  # built by a release that had other credit methods
         compares = False
     shuffled = config.get("shuffle_rewards")
@@ -176,36 +176,36 @@ def _pieces(store: Store, values: Mapping[str, Value]) -> list[tuple[int, int]]:
 
 
 def _write_all(batches: Iterator[pa.RecordBatch], form: Format, write: Write) -> Exported:
-    done = Exported()
+    exported = Exported()
     for batch in batches:
         if form.row is None:
             write(batch.select(list(form.columns)))
-            done.rows += len(batch)
+            exported.rows += len(batch)
             continue
-        kept = list(_made(form, form.row, batch.to_pylist(), done))
-        done.rows += len(kept)
-        write(kept)
-    return done
+        rows = list(_new_rows(form, form.row, batch.to_pylist(), exported))
+        exported.rows += len(rows)
+        write(rows)
+    return exported
 
 
-def _made(
-    form: Format, row: Callable[[Row], dict[str, Any]], sources: list[Row], done: Exported
+def _new_rows(
+    form: Format, row: Callable[[Row], dict[str, Any]], sources: list[Row], exported: Exported
 ) -> Iterator[dict[str, Any]]:
     for source in sources:
         try:
-            made = row(source)
+            new_row = row(source)
         except LeftOutError as error:
-            done.left_out[str(error)] += 1
+            exported.left_out[str(error)] += 1
             continue
         # Counted after the row was made, so that a row that is left out does not count here too.
-        done.without.update(form.without(source) if form.without else ())
-        yield made
+        exported.without.update(form.without(source) if form.without else ())
+        yield new_row
 
 
 def _why_nothing(
     form: Format,
-    found: tuple[Exported, Mapping[str, int]],
-    seen: Overview,
+    left_out_by: tuple[Exported, Mapping[str, int]],
+    totals: Overview,
     split: str,
     threshold: float,
 ) -> str:
@@ -213,40 +213,40 @@ def _why_nothing(
 
     Args:
         form: The format.
-        found: The rows that were left out, and the calls that no row is made from, by the reason.
-        seen: Numbers about the transitions of the split.
+        left_out_by: The rows that were left out, and the calls without a row, by the reason.
+        totals: Numbers about the transitions of the split.
         split: Name of the split.
         threshold: Advantage or margin that rows must exceed.
     """
-    done, unread = found
-    if form.is_label and seen.has_only_ties:
-        return _why_nothing_above(seen, 0.0, split, threshold)
-    left_out = done.left_out + Counter(unread)
+    exported, unread = left_out_by
+    if form.is_label and totals.has_only_ties:
+        return _why_nothing_above(totals, 0.0, split, threshold)
+    left_out = exported.left_out + Counter(unread)
     reasons = "; ".join(f"{n} with {why}" for why, n in left_out.items())
-    if done.left_out or (unread and sum(unread.values()) == seen.rows):
+    if exported.left_out or (unread and sum(unread.values()) == totals.rows):
         return (
             f"No row of split '{split}' can be written in this format: {reasons}. Record message "
             "content in the agent, or choose a format that takes token ids, or `transitions`."
         )
-    if form.above_threshold and seen.best is not None:
-        return _why_nothing_above(seen, seen.best, split, threshold)
+    if form.above_threshold and totals.best is not None:
+        return _why_nothing_above(totals, totals.best, split, threshold)
     empty = form.empty.format(split=split, threshold=threshold)
     return f"{empty} Calls that were left out: {reasons}." if reasons else empty
 
 
-def _why_nothing_above(seen: Overview, best: float, split: str, threshold: float) -> str:
+def _why_nothing_above(totals: Overview, best: float, split: str, threshold: float) -> str:
     """Explain why no advantage is above the threshold; advise a lower one only if best > 0."""
     if best > 0:
         return (
             f"No advantage in split '{split}' is above {threshold:g}; the highest is {best:g}. "
             "Lower --threshold."
         )
-    if seen.has_only_ties:
+    if totals.has_only_ties:
         return (
-            f"All {seen.rows} advantages in split '{split}' are 0: credit '{seen.credit}' compares "
-            f"the rollouts of a task, and none of {seen.tasks} tasks has two rollouts with "
-            "different rewards. Collect several rollouts per task, or build the transitions with "
-            "--credit identical. A lower --threshold would teach answers of unknown worth."
+            f"All {totals.rows} advantages in split '{split}' are 0: credit '{totals.credit}' "
+            f"compares the rollouts of a task, and none of {totals.tasks} tasks has two rollouts "
+            "with different rewards. Collect several rollouts per task, or build the transitions "
+            "with --credit identical. A lower --threshold would teach answers of unknown worth."
         )
     return (
         f"No advantage in split '{split}' is above 0 (the highest is {best:g}), so no answer is "

@@ -178,11 +178,12 @@ class Config:
         # Only what differs from the defaults: so a setting that a later release adds changes
         # nothing.
         gate = dataclasses.replace(self.gate, reward_range=())
-        kept = _differing(dataclasses.replace(self, gate=gate))
+        differing = _differing(dataclasses.replace(self, gate=gate))
         for part, names in FREE.items():
-            values = kept.pop(part, {})
-            kept |= {part: {k: v for k, v in values.items() if k not in names}} if names else {}
-        return sha256(to_json(_plain(kept)).encode()).hexdigest()[:16]
+            values = differing.pop(part, {})
+            if names:
+                differing[part] = {k: v for k, v in values.items() if k not in names}
+        return sha256(to_json(_plain(differing)).encode()).hexdigest()[:16]
 
 
 FREE: dict[str, frozenset[str]] = {
@@ -212,8 +213,8 @@ def read_config(path: Path) -> Config:
     return config
 
 
-def given(part: Part | None) -> Part:
-    """Return a part that the file must have, because the loop learns it.
+def required(part: Part | None) -> Part:
+    """Return a part that the file must have, because the loop learns what it configures.
 
     Raises:
         DataError: If it is missing after all.
@@ -224,21 +225,21 @@ def given(part: Part | None) -> Part:
 
 
 def _check(config: Config, path: Path) -> None:
-    what = config.learn.what
-    for kind in what:
+    kinds = config.learn.what
+    for kind in kinds:
         if kind not in KINDS:
             raise DataError(f"{path}: [learn] what has '{kind}'. Known: {', '.join(KINDS)}.")
         if getattr(config, kind) is None:
             raise DataError(f"{path}: [learn] what has '{kind}', but there is no part [{kind}].")
-    if not what:
+    if not kinds:
         raise DataError(f"{path}: [learn] what is empty. Choose from: {', '.join(KINDS)}.")
     if not config.name or not all(c.isalnum() or c in "-_." for c in config.name):
         raise DataError(
             f"{path}: the name '{config.name}' may have letters, digits, - _ and . only."
         )
     if config.prompts and config.policy:
-        ours, theirs = config.prompts, config.policy
-        if (ours.key, ours.flags) != (theirs.key, theirs.flags):
+        prompts, policy = config.prompts, config.policy
+        if (prompts.key, prompts.flags) != (policy.key, policy.flags):
             raise DataError(f"{path}: [prompts] and [policy] must name the same key and flags.")
     ways = [bool(config.run.command), bool(config.run.url), bool(config.run.serve)]
     if sum(ways) != 1:
@@ -273,33 +274,36 @@ def _check_commands(config: Config, path: Path) -> None:
             raise DataError(f"{path}: {name} cannot be split into words: {error}.") from error
 
 
-def _part(kind: Any, values: dict[str, Any], path: str, where: str) -> Any:
+def _part(kind: Any, values: dict[str, Any], path: str, section: str) -> Any:
     """Make a part of a table, and check the names and kinds of its settings."""
     hints, fields = get_type_hints(kind), {f.name: f for f in dataclasses.fields(kind)}
-    place = f"[{where}]" if where else "the file"
+    section_name = f"[{section}]" if section else "the file"
     for name in values:
         if name not in fields:
             near = get_close_matches(name, fields, 1)
             hint = f" Did you mean '{near[0]}'?" if near else f" It has: {', '.join(fields)}."
-            raise DataError(f"{path}: {place} has the unknown setting '{name}'.{hint}")
+            raise DataError(f"{path}: {section_name} has the unknown setting '{name}'.{hint}")
     for name, setting in fields.items():
         needed = (
             setting.default is dataclasses.MISSING
             and setting.default_factory is dataclasses.MISSING
         )
         if needed and name not in values:
-            raise DataError(f"{path}: {place} lacks '{name}'.")
+            raise DataError(f"{path}: {section_name} lacks '{name}'.")
     return kind(
-        **{n: _value(hints[n], v, path, f"{where}.{n}" if where else n) for n, v in values.items()}
+        **{
+            n: _value(hints[n], v, path, f"{section}.{n}" if section else n)
+            for n, v in values.items()
+        }
     )
 
 
-def _value(hint: Any, value: Any, path: str, where: str) -> Any:
+def _value(hint: Any, value: Any, path: str, section: str) -> Any:
     # `X | None` has two options; a value has to fit one of them.
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     for option in options:
         if dataclasses.is_dataclass(option) and isinstance(value, dict):
-            return _part(option, value, path, where)
+            return _part(option, value, path, section)
         if option is Path and isinstance(value, str):
             return Path(value)
         # TOML's 1 is an int and fits a number; `true` does not, although Python calls it an int.
@@ -307,14 +311,14 @@ def _value(hint: Any, value: Any, path: str, where: str) -> Any:
             return float(value)
         if get_origin(option) is tuple and isinstance(value, list):
             inner = get_args(option)[0]
-            return tuple(_value(inner, item, path, where) for item in value)
+            return tuple(_value(inner, item, path, section) for item in value)
         if get_origin(option) is dict and isinstance(value, dict):
             return value
         # `type` and not isinstance: True is no whole number.
         if isinstance(option, type) and type(value) is option:
             return value
     names = " or ".join(_kind_name(option) for option in options if option is not type(None))
-    raise DataError(f"{path}: '{where}' is {value!r}, but must be {names}.")
+    raise DataError(f"{path}: '{section}' is {value!r}, but must be {names}.")
 
 
 def _kind_name(option: Any) -> str:

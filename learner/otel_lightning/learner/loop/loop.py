@@ -59,12 +59,13 @@ class Loop:
             DataError: If the run was interrupted, or no rollout has a reward.
         """
         part, flag = self.config.run, self.config.flag
-        wanted = Arms(flag.key, flag.flags, list(arms)) if flag and arms else None
+        arms_to_compare = Arms(flag.key, flag.flags, list(arms)) if flag and arms else None
         # For prompts a server reads the loop's own flag file, and each request asks it for the arm.
-        is_asked = part.url is not None and PROMPTS in self.config.learn.what
-        if wanted and len(arms) == 1 and not is_asked:  # a flag file that serves this variant only
-            flags = write_flags(wanted, f"{self.config.name}.{name}", self.folder)[arms[0]]
-            wanted = None
+        is_served_by_url = part.url is not None and PROMPTS in self.config.learn.what
+        if arms_to_compare and len(arms) == 1 and not is_served_by_url:
+            # A flag file that serves this variant only.
+            flags = write_flags(arms_to_compare, f"{self.config.name}.{name}", self.folder)[arms[0]]
+            arms_to_compare = None
         job = Job(
             tasks=tasks,
             command=part.command,
@@ -78,7 +79,7 @@ class Loop:
             # Each round has seeds of its own; a thousand rounds fit between two seeds of a user.
             seed=part.seed * 1000 + number,
             stdin=part.stdin,
-            arms=wanted,
+            arms=arms_to_compare,
             environment=flag_variables(flags) if flags else None,
             model=model,
         )

@@ -94,10 +94,10 @@ def _prepared(config: Config, store: Path, folder: Path) -> Loop:
         state.ended.pop((0, "start"), None)
     # Round 0 keeps what the loop began with; every later start compares itself with it.
     _, first = state.once(0, "start", lambda: (DONE, begun | {"arm": loop.live} | _first(loop)))
-    for name, what in (("settings", "The settings"), ("tasks", "The tasks")):
+    for name, subject in (("settings", "The settings"), ("tasks", "The tasks")):
         if first[name] != begun[name]:
             raise DataError(
-                f"{what} of loop '{config.name}' changed after it began. Set them back, or give "
+                f"{subject} of loop '{config.name}' changed after it began. Set them back, or give "
                 "the loop another name, which starts a new loop. Only the rounds, the stop rules, "
                 "hooks, jobs, timeout, retries and the reward_range may change."
             )
@@ -134,16 +134,18 @@ def _rounds(loop: Loop, say: Say) -> Outcome:
         )
     if warning := copies_warning([*loop.split.held_out, *loop.split.final], loop.split.train):
         say(warning)
-    done, stopped = 0, None
+    ended_rounds, stopped = 0, None
     # Rounds that are done are walked through again: each of their stages returns its recorded
     # result.
-    while done < config.learn.rounds and not (stopped := stop_rule(config.stop, state, done)):
-        _round(loop, done + 1, say)
-        problems += _hook(loop, done + 1, say)
-        done += 1
+    while ended_rounds < config.learn.rounds and not (
+        stopped := stop_rule(config.stop, state, ended_rounds)
+    ):
+        _round(loop, ended_rounds + 1, say)
+        problems += _hook(loop, ended_rounds + 1, say)
+        ended_rounds += 1
     _, final = state.once(0, "final", lambda: final_report(loop))
     promoted = sum(outcome == WON for outcome, _ in state.ended.values())
-    result = Outcome(done, stopped, promoted, final, problems)
+    result = Outcome(ended_rounds, stopped, promoted, final, problems)
     if config.hooks.after_loop:
         problem = _called(config.hooks.after_loop, {"loop": config.name, "final": final})
         result.problems += [problem] if problem else []
@@ -162,12 +164,13 @@ def _round(loop: Loop, number: int, say: Say) -> None:
         if kind in loop.config.learn.what:
             stages += STAGES[kind]
     for name, do in stages:
-        known = (number, name) in loop.state.ended
+        was_recorded = (number, name) in loop.state.ended
         try:
             outcome, details = loop.state.once(number, name, partial(do, loop, number))
         except OutsideRangeError as error:
             raise DataError(error.in_a_loop) from error
-        say(f"Round {number}, {name}: {outcome}{' (before)' if known else ''}{_brief(details)}.")
+        before = " (before)" if was_recorded else ""
+        say(f"Round {number}, {name}: {outcome}{before}{_brief(details)}.")
 
 
 def _brief(details: Details) -> str:
@@ -241,7 +244,7 @@ def _hook(loop: Loop, number: int, say: Say) -> list[str]:
 def _called(command: str, summary: dict[str, Any]) -> str | None:
     """Call a hook; return its error, or None."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             # Split into words as a shell would, but no shell runs it.
             shlex.split(command),
             input=json.dumps(summary).encode(),
@@ -251,9 +254,9 @@ def _called(command: str, summary: dict[str, Any]) -> str | None:
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return f"The hook '{command}' cannot be run: {error}."
-    if done.returncode:
-        words = " ".join(done.stderr.decode("utf-8", "replace").split())[-200:]
-        return f"The hook '{command}' ended with code {done.returncode}: {words}"
+    if process.returncode:
+        words = " ".join(process.stderr.decode("utf-8", "replace").split())[-200:]
+        return f"The hook '{command}' ended with code {process.returncode}: {words}"
     return None
 
 

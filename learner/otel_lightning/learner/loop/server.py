@@ -109,9 +109,9 @@ class ModelServer:
 def _end_leftover(file: Path) -> None:
     """End the server of a loop that was killed, if it still runs."""
     with suppress(OSError, ValueError, KeyError):
-        known = json.loads(file.read_text())
-        if _began(known["pid"]) == known["began"]:
-            _end_group(known["pid"])
+        server = json.loads(file.read_text())
+        if _began(server["pid"]) == server["began"]:
+            _end_group(server["pid"])
     file.unlink(missing_ok=True)
 
 

@@ -31,12 +31,12 @@ def divide(tasks: Tasks, part: SplitPart) -> Split:
         DataError: If a part would be empty.
     """
     # The prefix makes this division independent of the one of the other tasks.
-    places = {task.task_id: position(f"final/{task.task_id}") for task in tasks}
-    final = [task for task in tasks if places[task.task_id] < part.final]
-    others = [task for task in tasks if places[task.task_id] >= part.final]
+    positions = {task.task_id: position(f"final/{task.task_id}") for task in tasks}
+    final = [task for task in tasks if positions[task.task_id] < part.final]
+    other_tasks = [task for task in tasks if positions[task.task_id] >= part.final]
     split = Split(
-        tasks_in_split(others, TRAIN, part.held_out),
-        tasks_in_split(others, HELD_OUT, part.held_out),
+        tasks_in_split(other_tasks, TRAIN, part.held_out),
+        tasks_in_split(other_tasks, HELD_OUT, part.held_out),
         final,
     )
     if not split.train or not split.held_out or (part.final > 0 and not final):

@@ -18,7 +18,7 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import Verdict
 from otel_lightning.learner.evaluate.paired import PairedComparison, compare
 from otel_lightning.learner.evaluate.reward_range import reward_range
-from otel_lightning.learner.loop.config import PromptsPart, given
+from otel_lightning.learner.loop.config import PromptsPart, required
 from otel_lightning.learner.loop.loop import Loop
 from otel_lightning.learner.loop.state import DONE, NOTHING, REFUSED, WON, Result
 from otel_lightning.learner.named_sql import read
@@ -97,9 +97,9 @@ def propose(loop: Loop, number: int) -> Result:
     from otel_lightning.learner.prompts.propose import propose_prompts
     from otel_lightning.learner.score.judges.endpoint import Endpoint
 
-    part = given(loop.config.prompts)
-    asked = Endpoint(part.endpoint, part.model, part.temperature, part.retries, part.timeout)
-    with closing(Proposer(asked)) as proposer:
+    part = required(loop.config.prompts)
+    endpoint = Endpoint(part.endpoint, part.model, part.temperature, part.retries, part.timeout)
+    with closing(Proposer(endpoint)) as proposer:
         result = propose_prompts(loop.store, _request(loop, number, part), proposer)
     names = [candidate.name for candidate in result.candidates]
     refused = [judged.proposal.refused for judged in result.judged if judged.proposal.refused]
@@ -112,7 +112,7 @@ def propose(loop: Loop, number: int) -> Result:
 
 def judge_prompts(loop: Loop, number: int) -> Result:
     """Compare the proposals with the live prompt on held-out tasks, and serve the winner."""
-    part, proposed = given(loop.config.prompts), loop.state.details(number, "prompts")
+    part, proposed = required(loop.config.prompts), loop.state.details(number, "prompts")
     if not proposed["candidates"]:
         return NOTHING, {}
     gate = loop.config.gate
@@ -150,7 +150,7 @@ def learn_shares(loop: Loop, number: int) -> Result:
     from otel_lightning.learner.policy.learn import Request, learn_policy
     from otel_lightning.learner.policy.softmax.choice_arrays import Settings
 
-    part = given(loop.config.policy)
+    part = required(loop.config.policy)
     document = flag_file.read_flag_file(part.flags, part.key)
     if len(flag_document.live_shares(document, part.key)) < 2:  # noqa: PLR2004 - a choice needs two
         return NOTHING, {"why": "the flag serves a single variant"}
@@ -185,14 +185,14 @@ def learn_model(loop: Loop, number: int) -> Result:
     from otel_lightning.learner.weights.learn import learn_weights
     from otel_lightning.learner.weights.settings import Training
 
-    part = given(loop.config.weights)
+    part = required(loop.config.weights)
     if loop.server is not None:
         # The loop serves again at its next run.
         loop.server.stop()  # it would share the memory of the machine with training
     output = part.output / f"{loop.config.name}.{number}"
     run_id = f"{loop.config.name}.{number}.weights"
     if not _was_trained(loop.store, run_id, output):
-        training = Training(given(loop.model), **part.settings)
+        training = Training(required(loop.model), **part.settings)
         learn_weights(loop.store, part.algorithm, training, output, run_id=run_id)
     return DONE, {"output": str(output)}
 
@@ -205,14 +205,14 @@ def _was_trained(store: Path, run_id: str, output: Path) -> bool:
             return True
         db.execute(str(statement(__package__ or "", "forget_training", run_id=run_id)))
     # Also the folder under its temporary name, if training was killed while it wrote.
-    for left in (output, *output.parent.glob(f".{output.name}-*")):
-        shutil.rmtree(left, ignore_errors=True)
+    for leftover in (output, *output.parent.glob(f".{output.name}-*")):
+        shutil.rmtree(leftover, ignore_errors=True)
     return False
 
 
 def judge_model(loop: Loop, number: int) -> Result:
     """Compare the new model with the live one on held-out tasks; the winner is served from then."""
-    part = given(loop.config.weights)
+    part = required(loop.config.weights)
     output = Path(loop.state.details(number, "weights")["output"])
     gate, alpha, reports = loop.config.gate, loop.alpha(number), []
     for label, model in (("live", loop.model), ("new", output)):

@@ -52,9 +52,9 @@ class State:
             stage: Name of the stage.
             do: Runs the stage.
         """
-        known = self.ended.get((number, stage))
-        if known is not None:
-            return known
+        recorded = self.ended.get((number, stage))
+        if recorded is not None:
+            return recorded
         started = datetime.now(UTC).replace(tzinfo=None)
         outcome, details = do()
         row: dict[str, Any] = {
@@ -68,13 +68,13 @@ class State:
         }
         schema: dict[str, Any] = dict.fromkeys(row, pl.String())
         schema |= {"round": pl.Int32(), "started": TIME, "ended": TIME}
-        where = (
+        condition = (
             f"loop = {quote_literal(self.loop)} AND round = {number} "
             f"AND stage = {quote_literal(stage)}"
         )
         with open_store(self.store) as db:
             # Replaced and not inserted: a stage has one row, also if it was recorded twice.
-            db.replace("rounds", arrow(pl.DataFrame([row], schema=schema)), where)
+            db.replace("rounds", arrow(pl.DataFrame([row], schema=schema)), condition)
         # As it is read back after a restart, where tuples have become lists: both ways must be
         # equal.
         result = outcome, json.loads(row["details"])

@@ -102,9 +102,9 @@ class Answer:
     def chunks(self) -> Iterator[dict[str, Any]]:
         """Shape the response as the chunks of a stream."""
         for choice in self.choices:
-            start, *rest = self._choice_chunks(choice)
+            start, *deltas = self._choice_chunks(choice)
             yield self._envelope("chat.completion.chunk", [start]) | self._prompt()
-            for chunk in rest:
+            for chunk in deltas:
                 yield self._envelope("chat.completion.chunk", [chunk])
         if self.request.stream_options.include_usage:
             yield self._envelope("chat.completion.chunk", []) | {"usage": self._usage()}
@@ -118,8 +118,8 @@ class Answer:
         yield {"index": choice.index, "delta": {}, "finish_reason": choice.finish_reason}
 
     def _tokens(self, choice: Choice, part: slice) -> dict[str, Any]:
-        wanted = self.request.logprobs
-        logprobs = {"content": list(choice.logprobs[part])} if wanted else None
+        with_logprobs = self.request.logprobs
+        logprobs = {"content": list(choice.logprobs[part])} if with_logprobs else None
         tokens: dict[str, Any] = {"logprobs": logprobs}
         if self.request.return_token_ids:
             tokens["token_ids"] = list(choice.token_ids[part])
@@ -135,8 +135,8 @@ class Answer:
         }
 
     def _prompt(self) -> dict[str, Any]:
-        wanted = self.request.return_token_ids
-        return {"prompt_token_ids": list(self.prompt_ids)} if wanted else {}
+        with_token_ids = self.request.return_token_ids
+        return {"prompt_token_ids": list(self.prompt_ids)} if with_token_ids else {}
 
     def _usage(self) -> dict[str, int]:
         prompt = len(self.prompt_ids)

@@ -80,10 +80,10 @@ class ServedModel:
         ids = prompt_ids(self._tokenizer, messages, tools)
         # At least one token of answer must fit.
         room = self._context - len(ids)
-        wanted = request.max_tokens or 1
-        if wanted > room:
-            asked = f"{len(ids)} tokens of prompt and {wanted} of completion"
-            raise ApiError(f"{asked} are more than the model's {self._context}.", "messages")
+        completion = request.max_tokens or 1
+        if completion > room:
+            size = f"{len(ids)} tokens of prompt and {completion} of completion"
+            raise ApiError(f"{size} are more than the model's {self._context}.", "messages")
         return tuple(ids)
 
     def _seed(self, request: ChatRequest, prompt: tuple[int, ...]) -> str | None:
@@ -104,9 +104,9 @@ class ServedModel:
     ) -> Request:
         forced = self._serving.temperature
         temperature = request.temperature if forced is None else forced
-        drawn_by = None if seed is None else f"{seed}:{index}"
-        most = request.max_tokens or self._context - len(prompt)
-        return Request(prompt, temperature, most, drawn_by)
+        own_seed = None if seed is None else f"{seed}:{index}"
+        max_tokens = request.max_tokens or self._context - len(prompt)
+        return Request(prompt, temperature, max_tokens, own_seed)
 
 
 def make_app(served: ServedModel) -> Starlette:
@@ -149,8 +149,8 @@ async def _events(answer: Answer) -> AsyncIterator[str]:
 
 async def _error(http: HttpRequest, error: Exception) -> Response:
     if isinstance(error, HTTPException):
-        where = f"{http.method} {http.url.path}"
-        error = ApiError(f"{error.detail}: {where}", status=error.status_code)
+        route = f"{http.method} {http.url.path}"
+        error = ApiError(f"{error.detail}: {route}", status=error.status_code)
     if not isinstance(error, ApiError):
         raise error
     return JSONResponse(error.body(), error.status)

@@ -93,9 +93,9 @@ def parse_reply(text: str) -> Reply:
 
 
 def _parse_call(block: str) -> ToolCall | None:
-    body, closed, rest = block.partition(_CLOSE)
+    body, closed, after_call = block.partition(_CLOSE)
     # Text behind a call is no form that the template writes.
-    if not closed or rest.strip():
+    if not closed or after_call.strip():
         return None
     try:
         call: Any = json.loads(body)

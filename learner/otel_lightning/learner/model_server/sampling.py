@@ -130,8 +130,8 @@ def end_tokens(model: PreTrainedModel) -> tuple[int, ...]:
 def _completion(
     tokens: Sequence[int], logprobs: Sequence[float], max_tokens: int, ends: Sequence[int]
 ) -> Completion:
-    ended = next((place for place, token in enumerate(tokens, start=1) if token in ends), None)
-    length = min(ended or len(tokens), max_tokens)
+    end = next((length for length, token in enumerate(tokens, start=1) if token in ends), None)
+    length = min(end or len(tokens), max_tokens)
     reason: Literal["stop", "length"] = "stop" if tokens[length - 1] in ends else "length"
     return Completion(tuple(tokens[:length]), tuple(logprobs[:length]), reason)
 

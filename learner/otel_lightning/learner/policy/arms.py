@@ -58,15 +58,15 @@ def _interval(values: Floats, rewards: Floats) -> tuple[float, float]:
         Agresti & Coull, Approximate is better than "exact" for interval estimation of binomial
         proportions (1998).
     """
-    least, greatest = float(rewards[0]), float(rewards[-1])
+    lowest, highest = float(rewards[0]), float(rewards[-1])
     # Agresti and Coull's "plus four": two imagined tasks at each end keep the interval honest even
     # if all values are equal.
     if len(rewards) == 2 and len(values):  # noqa: PLR2004 - two values
-        values = np.concatenate([values, [least, least, greatest, greatest]])
+        values = np.concatenate([values, [lowest, lowest, highest, highest]])
     elif len(values) < MIN_TASKS or values.min() == values.max():
         return float("nan"), float("nan")
     mean, error = float(values.mean()), float(values.std(ddof=1)) / len(values) ** 0.5
     return (
-        max(least, mean - NORMAL_97_5 * error),
-        min(greatest, mean + NORMAL_97_5 * error),
+        max(lowest, mean - NORMAL_97_5 * error),
+        min(highest, mean + NORMAL_97_5 * error),
     )

@@ -87,10 +87,10 @@ def check_named(
         DataError: If nothing or several are named, there is no such flag file or version.
     """
     key, flags, version, arm = named
-    given = sum(name is not None for name in (flags, version, arm))
-    if given > 1:
+    named_count = sum(name is not None for name in (flags, version, arm))
+    if named_count > 1:
         raise DataError("Name one of --flags, --version and --arm: each is a policy to evaluate.")
-    if not given:
+    if not named_count:
         raise DataError(NOTHING_NAMED)
     if flags is not None:
         flag_document.check_serves(flag_file.read_flag_file(flags, key), key, flags)

@@ -135,7 +135,7 @@ def _answer(
 ) -> Answer:
     rows = logged.rows
     choices = as_choices(rows, policy.arms)
-    seen = cross_fitted(choices, policy.probabilities, policy.features)
+    cross_fit = cross_fitted(choices, policy.probabilities, policy.features)
     shares = policy.probabilities.mean(axis=0)
     rewards = reward_range(choices.rewards, question.reward_range)
     unknown = [
@@ -144,20 +144,20 @@ def _answer(
         for arm, share, count in zip(choices.arms, shares, choices.tried, strict=True)
         if share > 0 and count == 0
     ]
-    weights = per_task(seen.weights, choices.tasks)
+    weights = per_task(cross_fit.weights, choices.tasks)
     reasons = [*(refusal.text for refusal in unusual_weights(weights)), *rewards.refusals]
     notes = [*unknown, *map(_sentence, reasons), *drift(rows), *mismatched(rows, versions)]
     if logged.missing.count:
         notes.append(str(logged.missing))
     notes += logged.exceptions
     estimates = tuple(
-        estimate_value(method, seen, choices.tasks, rewards.range, question.seed)
+        estimate_value(method, cross_fit, choices.tasks, rewards.range, question.seed)
         for method in off_policy.METHODS
     )
     by_segment: dict[str, ValueEstimate] = {}
     if segments is not None:
         names = _segment_of_each(rows, segments)
-        by_segment = _by_segment(names, seen, choices.tasks, rewards.range, question.seed)
+        by_segment = _by_segment(names, cross_fit, choices.tasks, rewards.range, question.seed)
     values = {estimate.method: estimate.value for estimate in estimates}
     values |= {f"segment {name}": estimate.value for name, estimate in by_segment.items()}
     notes += _outside(values, rewards)
@@ -166,14 +166,14 @@ def _answer(
         rollouts=rows.height,
         tasks=len(np.unique(choices.tasks)),
         mean_reward=float(choices.rewards.mean()),
-        effective_sample_size=effective_sample_size(seen.weights),
+        effective_sample_size=effective_sample_size(cross_fit.weights),
         mean_weight=float(weights.mean()),
         estimates=estimates,
-        overlap=_overlap(choices, shares, seen),
+        overlap=_overlap(choices, shares, cross_fit),
         segments=by_segment,
         rewards=rewards,
         notes=tuple(notes),
-        weights=tuple(np.quantile(seen.weights, np.linspace(0, 1, 101)).tolist()),
+        weights=tuple(np.quantile(cross_fit.weights, np.linspace(0, 1, 101)).tolist()),
         history=_history(rows),
     )
 
@@ -192,13 +192,13 @@ def _outside(values: Mapping[str, float], rewards: Rewards) -> list[str]:
     return [text]
 
 
-def _overlap(choices: Choices, probabilities: Floats, seen: Logged) -> tuple[Overlap, ...]:
+def _overlap(choices: Choices, probabilities: Floats, logged: Logged) -> tuple[Overlap, ...]:
     overlaps = []
     for i, arm in enumerate(choices.arms):
         of_arm = choices.taken == i
-        least = float(choices.propensities[of_arm].min()) if of_arm.any() else float("nan")
-        greatest = float(seen.weights[of_arm].max()) if of_arm.any() else float("nan")
-        overlaps.append(Overlap(arm, float(probabilities[i]), int(of_arm.sum()), least, greatest))
+        smallest = float(choices.propensities[of_arm].min()) if of_arm.any() else float("nan")
+        largest = float(logged.weights[of_arm].max()) if of_arm.any() else float("nan")
+        overlaps.append(Overlap(arm, float(probabilities[i]), int(of_arm.sum()), smallest, largest))
     return tuple(overlaps)
 
 
@@ -234,9 +234,9 @@ def _by_segment(
 ) -> dict[str, ValueEstimate]:
     estimates = {}
     for name in names.unique().sort():
-        kept = (names == name).to_numpy()
+        of_segment = (names == name).to_numpy()
         estimates[name] = estimate_value(
-            SEGMENT_METHOD, logged.take(kept), tasks[kept], limits, seed
+            SEGMENT_METHOD, logged.take(of_segment), tasks[of_segment], limits, seed
         )
     return estimates
 

@@ -294,11 +294,11 @@ def _check_served(document: dict[str, Any], request: Request) -> None:
 
 def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> Choices:
     """Number the arms: first the variants in the order of the file, then arms it no longer has."""
-    known = set(rows["arm"].unique())
+    logged_arms = set(rows["arm"].unique())
     tried = set(rows["arm"].filter(rows["outcome"].is_not_null()).unique())
     variants = flag_document.variants(document, request.key)
     retired = flag_document.retired(document, request.key)
-    arms = variants + sorted(known - set(variants))
+    arms = variants + sorted(logged_arms - set(variants))
     served = np.array([arm in variants and arm not in retired for arm in arms], dtype=bool)
     may_serve = [arm for arm in variants if arm not in retired]
     flag_document.check_logged(tried, may_serve, request.key, request.flags)

@@ -68,15 +68,15 @@ def arms_of(comparison: Comparison) -> list[str]:
     """
     key, flags = comparison.key, comparison.flags
     document = flag_file.read_flag_file(flags, key)
-    known = flag_document.variants(document, key)
+    variants = flag_document.variants(document, key)
     live = flag_document.live_shares(document, key)
     against = comparison.against or champion(flags, key)
     chosen = list(comparison.candidates) or [a for a in candidates_of(document, key) if a in live]
     chosen = [arm for arm in dict.fromkeys(chosen) if arm != against]
     for arm in (against, *chosen):
-        if arm not in known:
+        if arm not in variants:
             raise DataError(
-                f"Flag '{key}' in '{flags}' has no variant '{arm}'. It has: {', '.join(known)}."
+                f"Flag '{key}' in '{flags}' has no variant '{arm}'. It has: {', '.join(variants)}."
             )
     if not chosen and comparison.candidates:
         raise DataError(
@@ -199,10 +199,10 @@ def _shares(
     live: Mapping[str, float], decision: Decision, losers: Sequence[str]
 ) -> dict[str, float]:
     shares = {arm: share for arm, share in live.items() if arm not in losers}
-    kept = min(KEPT_SHARE, shares.get(decision.against, 0.0))
+    kept_share = min(KEPT_SHARE, shares.get(decision.against, 0.0))
     # The shares of the losers, and what the variant that was beaten gives up.
-    freed = 1.0 - sum(shares.values()) + shares.get(decision.against, 0.0) - kept
-    shares[decision.against] = kept
+    freed = 1.0 - sum(shares.values()) + shares.get(decision.against, 0.0) - kept_share
+    shares[decision.against] = kept_share
     winner = str(decision.winner)
     shares[winner] = shares.get(winner, 0.0) + freed
     return {arm: share for arm, share in shares.items() if share > 0}

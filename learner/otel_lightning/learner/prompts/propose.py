@@ -147,21 +147,21 @@ def _plan(store: Store, request: Request) -> Plan:
     flag_document.check_logged(logged, flag_document.variants(document, key), key, request.flags)
     proposed = {arm: parent for arm, parent in candidates_of(document, key).items() if arm in live}
     losers = ruled_out(rollouts, proposed)
-    left = {arm: share for arm, share in live.items() if arm not in losers}
-    if not left:
+    remaining = {arm: share for arm, share in live.items() if arm not in losers}
+    if not remaining:
         raise _all_ruled_out(live, proposed, request)
     # May be 0 or negative: then no call is planned.
-    room = min(request.candidates, request.max_arms - len(left))
-    retired = retired_variants(document, key, left)
-    before = history(store, key, frozenset(retired))
+    room = min(request.candidates, request.max_arms - len(remaining))
+    retired = retired_variants(document, key, remaining)
+    past = history(store, key, frozenset(retired))
     # If all serving variants were ruled out, one of them has to be the parent nevertheless.
-    ordered = parents(rollouts, [arm for arm in serving if arm in left] or serving)
+    ordered = parents(rollouts, [arm for arm in serving if arm in remaining] or serving)
     chosen = _tasks(request, room, ordered, variants)
-    tasks = [replace(task, tried=before.failed) for task in chosen] if rollouts.failed else []
-    calls = _with_records(store, request, rollouts, tasks, before.count)
+    tasks = [replace(task, tried=past.failed) for task in chosen] if rollouts.failed else []
+    calls = _with_records(store, request, rollouts, tasks, past.count)
     return Plan(
         rollouts=rollouts,
-        history=before,
+        history=past,
         variants=variants,
         retired=tuple(sorted(losers)),
         calls=calls,
@@ -222,18 +222,18 @@ def _with_records(
         choose(rollouts, task.parent, request.records, call, seed)
         for call, task in enumerate(tasks)
     ]
-    wanted = sorted({rollout for some in chosen for rollout in some})
-    records = make_records(store, rollouts, wanted) if wanted else {}
-    if wanted and not records:
+    rollout_ids = sorted({rollout for some in chosen for rollout in some})
+    records = make_records(store, rollouts, rollout_ids) if rollout_ids else {}
+    if rollout_ids and not records:
         raise DataError(
-            f"None of {number_of(len(wanted), 'chosen rollout')} has messages, so there is "
+            f"None of {number_of(len(rollout_ids), 'chosen rollout')} has messages, so there is "
             "nothing to show "
             "to the model. Let the instrumentation record content."
         )
     calls = []
     for task, some in zip(tasks, chosen, strict=True):
-        there = [records[rollout] for rollout in some if rollout in records]
-        calls.append((task, tuple(fitting(task, there, request.max_prompt))))
+        shown = [records[rollout] for rollout in some if rollout in records]
+        calls.append((task, tuple(fitting(task, shown, request.max_prompt))))
     return tuple(calls)
 
 
@@ -300,11 +300,11 @@ def _write(store: Store, run: Run, result: Proposed, request: Request) -> Propos
     # First the store, then the file: what is served can always be traced to its proposal.
     replace_proposals(store, run.run_id, rows)
     if result.candidates or result.retired:
-        wanted = VariantChange(
+        variant_change = VariantChange(
             request.flags, key, run.run_id, result.candidates, request.share, result.retired
         )
         try:
-            change = change_variants(store, wanted)
+            change = change_variants(store, variant_change)
         except DataError as error:
             refused = {"variant": None, "refused": f"not written: {error}"}
             rows = [row | refused if row["variant"] else row for row in rows]

@@ -41,8 +41,10 @@ def correlations(outcomes: Iterable[Mapping[str, Any]]) -> list[Correlation]:
         if row["source"] is not None:
             score = (row["score"], row["outcome"], row["task_hash"])
             by_measure[row["source"].partition("@")[0]][row["rollout_id"]] = score
-    found = (_correlation(name, [*rows.values()]) for name, rows in sorted(by_measure.items()))
-    return [correlation for correlation in found if correlation is not None]
+    correlations = (
+        _correlation(name, [*rows.values()]) for name, rows in sorted(by_measure.items())
+    )
+    return [correlation for correlation in correlations if correlation is not None]
 
 
 def _correlation(measure: str, rows: Sequence[tuple[float, float, int]]) -> Correlation | None:
@@ -96,8 +98,8 @@ def _interval(across: Floats, outcomes: Floats, tasks: Integers) -> tuple[float,
     drawn = np.stack([_drawn(random, len(sums)) @ sums for _ in range(RESAMPLES)])  # [R, 6]
     number, x, y, xx, yy, xy = drawn.T
     spread = np.sqrt((number * xx - x**2).clip(0) * (number * yy - y**2).clip(0))
-    known = spread > 0
-    low, high = np.quantile((number * xy - x * y)[known] / spread[known], [0.025, 0.975])
+    varies = spread > 0
+    low, high = np.quantile((number * xy - x * y)[varies] / spread[varies], [0.025, 0.975])
     return float(low), float(high)
 
 

@@ -67,21 +67,21 @@ def _panels(answer: Answer) -> list[Panel]:
 def _values(title: str, named: Sequence[tuple[str, ValueEstimate]], logged: float) -> Panel:
     def draw(axes: Axes) -> None:
         axes.axvline(logged, color=GREY, linewidth=1, linestyle="--", label="mean logged reward")
-        for place, (_, estimate) in enumerate(named):
-            thin = "betting" if not place else None
-            thick = "bootstrap" if not place else None
+        for y, (_, estimate) in enumerate(named):
+            thin = "betting" if not y else None
+            thick = "bootstrap" if not y else None
             color = GREY if estimate.biased else BLUE
             if estimate.betting is not None:
-                axes.plot(estimate.betting, [place, place], color=color, linewidth=1.2, label=thin)
+                axes.plot(estimate.betting, [y, y], color=color, linewidth=1.2, label=thin)
             if estimate.bootstrap is not None:
-                axes.plot(estimate.bootstrap, [place, place], color=color, linewidth=4, label=thick)
-            axes.plot([estimate.value], [place], "o", color=ORANGE, markersize=6)
+                axes.plot(estimate.bootstrap, [y, y], color=color, linewidth=4, label=thick)
+            axes.plot([estimate.value], [y], "o", color=ORANGE, markersize=6)
         names = [f"{name} *" if estimate.biased else name for name, estimate in named]
         axes.set_yticks(range(len(named)), names)
         axes.set_ylim(len(named) - 0.4, -0.6)
         bias = "; * biased: grey intervals are for the estimator's mean, not the policy's value"
-        told = bias if any(estimate.biased for _, estimate in named) else ""
-        axes.set_xlabel(f"reward; 95 % intervals, where they are reliable{told}", fontsize=8)
+        footnote = bias if any(estimate.biased for _, estimate in named) else ""
+        axes.set_xlabel(f"reward; 95 % intervals, where they are reliable{footnote}", fontsize=8)
         axes.set_title(title, loc="left", fontsize=10)
         _legend(axes)
 
@@ -97,11 +97,11 @@ def _overlap(axes: Axes, weights: Sequence[float]) -> None:
 
 
 def _history(axes: Axes, answer: Answer) -> None:
-    most = sorted({row.arm: row.logged for row in answer.overlap}.items(), key=lambda x: -x[1])
-    for color, (arm, _) in zip(COLORS, most, strict=False):
+    by_count = sorted({row.arm: row.logged for row in answer.overlap}.items(), key=lambda x: -x[1])
+    for color, (arm, _) in zip(COLORS, by_count, strict=False):
         parts = [part for part in answer.history if part.arm == arm]
-        places, means = [part.part for part in parts], [part.mean for part in parts]
-        axes.plot(places, means, "o-", color=color, markersize=4, label=arm)
+        tenths, means = [part.part for part in parts], [part.mean for part in parts]
+        axes.plot(tenths, means, "o-", color=color, markersize=4, label=arm)
     axes.set_xlabel("tenth of the logged rollouts, the oldest first")
     axes.set_ylabel("mean reward")
     axes.set_xticks(range(1, 11))

@@ -64,11 +64,11 @@ class Facts:
     run: RunRow
     skipped: tuple[RunRow, ...]
     """Newer runs that failed and have nothing to report, the newest first."""
-    former: RunRow | None
-    """The run before of the same kind, without shuffled rewards."""
+    previous: RunRow | None
+    """The newest earlier run of the same kind, without shuffled rewards."""
     control: RunRow | None
     """The nearest run of the same kind with shuffled rewards."""
-    others: int
+    other_candidates: int
     """Number of other candidates that were judged by the same data."""
     policy: Row | None
     funnel: Row
@@ -114,18 +114,20 @@ def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:
     steps: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for row in asking.rows("curve", run_id=run.run_id):
         steps[row["name"]].append((row["step"], row["value"]))
-    weights = {name: found[-1][1] for name, found in steps.items() if name.startswith(QUANTILE)}
+    weights = {name: curve[-1][1] for name, curve in steps.items() if name.startswith(QUANTILE)}
     policies = asking.rows("policy", run_id=run.run_id)
-    same = [other for other in runs if other.is_like(run) and other.gate]
+    comparable = [other for other in runs if other.is_like(run) and other.gate]
     return Facts(
         run=run,
         skipped=skipped,
-        former=_last(
-            other for other in same if not other.is_control and other.started_ns < run.started_ns
+        previous=_last(
+            other
+            for other in comparable
+            if not other.is_control and other.started_ns < run.started_ns
         ),
-        control=None if run.is_control else _nearest(run, (o for o in same if o.is_control)),
-        others=other_candidates(
-            run.config, (o.config for o in same if o.data_fingerprint == run.data_fingerprint)
+        control=None if run.is_control else _nearest(run, (o for o in comparable if o.is_control)),
+        other_candidates=other_candidates(
+            run.config, (o.config for o in comparable if o.data_fingerprint == run.data_fingerprint)
         ),
         policy=policies[0] if policies else None,
         funnel=asking.rows("data_counts", package=PAGE)[0] | asking.rows("transition_counts")[0],
@@ -143,14 +145,16 @@ def _choose(runs: list[RunRow], chosen: str | None) -> tuple[RunRow, tuple[RunRo
             "No policy or weights were learned in this store yet. Learn first, by the command "
             "`policy` or `weights` of lightning-learn."
         )
-    found = [run for run in runs if chosen in (None, run.run_id, run.command)]
-    if not found:
-        known = ", ".join(f"{run.run_id} ({run.command})" for run in runs[-5:])
-        raise DataError(f"No run has the id or the command '{chosen}'. The newest runs: {known}.")
-    newest = list(reversed(found))
+    matching = [run for run in runs if chosen in (None, run.run_id, run.command)]
+    if not matching:
+        newest_ids = ", ".join(f"{run.run_id} ({run.command})" for run in runs[-5:])
+        raise DataError(
+            f"No run has the id or the command '{chosen}'. The newest runs: {newest_ids}."
+        )
+    newest = list(reversed(matching))
     # If none has anything to report, the newest one says at least why it failed.
-    at = next((n for n, run in enumerate(newest) if run.has_findings), 0)
-    return newest[at], tuple(newest[:at])
+    index = next((n for n, run in enumerate(newest) if run.has_findings), 0)
+    return newest[index], tuple(newest[:index])
 
 
 def _runs(rows: Iterable[Row]) -> Iterator[RunRow]:

@@ -48,12 +48,12 @@ def bars(name: str, label: str, counts: Sequence[tuple[str, float]]) -> str:
 
     def draw(axes: Axes) -> None:
         values = [value for _, value in counts]
-        places = range(len(counts))
-        axes.barh(places, values, color=BLUE, height=0.6)
-        axes.set_yticks(places, [text for text, _ in counts])
+        positions = range(len(counts))
+        axes.barh(positions, values, color=BLUE, height=0.6)
+        axes.set_yticks(positions, [text for text, _ in counts])
         axes.invert_yaxis()
-        for place, value in enumerate(values):
-            axes.annotate(f" {value:,.0f}", (value, place), va="center")
+        for y, value in enumerate(values):
+            axes.annotate(f" {value:,.0f}", (value, y), va="center")
         axes.set_xlim(0, max([*values, 1]) * 1.15)
         axes.xaxis.set_visible(False)
         axes.spines["bottom"].set_visible(False)
@@ -65,10 +65,10 @@ def arms(rows: Sequence[Arm]) -> str:
     """Draw the mean reward of each arm with its interval."""
 
     def draw(axes: Axes) -> None:
-        for place, arm in enumerate(rows):
+        for y, arm in enumerate(rows):
             if np.isfinite([arm.low, arm.high]).all():
-                axes.plot([arm.low, arm.high], [place, place], color=BLUE, linewidth=3)
-            axes.plot([arm.mean], [place], "o", color=BLUE, markersize=8)
+                axes.plot([arm.low, arm.high], [y, y], color=BLUE, linewidth=3)
+            axes.plot([arm.mean], [y], "o", color=BLUE, markersize=8)
         axes.set_yticks(range(len(rows)), [arm.name for arm in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_xlabel("mean reward, 95 % interval over tasks")

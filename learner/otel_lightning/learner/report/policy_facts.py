@@ -189,5 +189,5 @@ def _estimate(choices: Choices, inside: Integers, shares: Floats) -> float | Non
     return float((weights * choices.rewards[inside]).sum() / total) if total > 0 else None
 
 
-def _is_same(logged: LoggedChoices, known: str | None) -> bool:
-    return fingerprint(logged.rows.drop("policy_version", "time")) == known
+def _is_same(logged: LoggedChoices, data_fingerprint: str | None) -> bool:
+    return fingerprint(logged.rows.drop("policy_version", "time")) == data_fingerprint

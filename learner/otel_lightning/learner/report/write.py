@@ -231,12 +231,14 @@ def _by_task(rewards: pl.LazyFrame, models: Mapping[str, str]) -> pl.DataFrame:
 
 def _config(facts: Facts) -> list[tuple[str, str, str | None]]:
     """List the settings, each with its value in the run before if that was another."""
-    now, former = facts.run.config, facts.former.config if facts.former else None
+    config, previous = facts.run.config, facts.previous.config if facts.previous else None
     rows = []
-    for name in sorted({*now, *(former or {})}):
-        value = json.dumps(now.get(name), ensure_ascii=False)
-        before = None if former is None else json.dumps(former.get(name), ensure_ascii=False)
-        rows.append((name, value, before if before != value else None))
+    for name in sorted({*config, *(previous or {})}):
+        value = json.dumps(config.get(name), ensure_ascii=False)
+        previous_value = (
+            None if previous is None else json.dumps(previous.get(name), ensure_ascii=False)
+        )
+        rows.append((name, value, previous_value if previous_value != value else None))
     return rows
 
 
@@ -251,27 +253,27 @@ def _outcomes(
     return [] if facts.policy else asking.rows("rewards_and_lengths")
 
 
-def _farthest(outcomes: pl.DataFrame, side: pl.Expr, most: int) -> list[dict[str, Any]]:
+def _farthest(outcomes: pl.DataFrame, side: pl.Expr, count: int) -> list[dict[str, Any]]:
     """Choose the rollouts of a policy that are farthest from the mean of their task."""
     compared = outcomes.with_columns(
         difference=pl.col("outcome") - pl.mean("outcome").over("task_hash")
     ).filter(side)
     by_distance = [-pl.col("difference").abs(), pl.col("rollout_id")]
-    return compared.sort(by_distance).head(most).drop("task_hash").to_dicts()
+    return compared.sort(by_distance).head(count).drop("task_hash").to_dicts()
 
 
 def _examples(
-    store: Store, asking: RecordedQueries, policy: PolicyFacts | None, most: int
+    store: Store, asking: RecordedQueries, policy: PolicyFacts | None, count: int
 ) -> list[Mapping[str, Any]]:
-    if not most:
+    if not count:
         return []
     if policy is None:
         sides = {"best": Sql("difference > 0"), "worst": Sql("difference < 0")}
-        chosen = {n: asking.rows("examples", side=side, most=most) for n, side in sides.items()}
+        chosen = {n: asking.rows("examples", side=side, most=count) for n, side in sides.items()}
     else:
         apart = pl.col("difference")
         chosen = {
-            name: _farthest(policy.outcomes, side, most)
+            name: _farthest(policy.outcomes, side, count)
             for name, side in (("best", apart > 0), ("worst", apart < 0))
         }
     # As many good as bad ones: a report with more of one kind would give a wrong impression.

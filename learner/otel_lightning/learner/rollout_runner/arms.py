@@ -26,12 +26,12 @@ def check(arms: Arms) -> None:
     Raises:
         DataError: If there is no such flag or variant, or an arm is named twice.
     """
-    known = variants(read_flag_file(arms.flags, arms.key), arms.key)
-    unknown = [name for name in arms.names if name not in known]
+    names = variants(read_flag_file(arms.flags, arms.key), arms.key)
+    unknown = [name for name in arms.names if name not in names]
     if unknown:
         raise DataError(
             f"'{arms.flags}' has no variant '{unknown[0]}' of '{arms.key}'. Known: "
-            f"{', '.join(known)}."
+            f"{', '.join(names)}."
         )
     if len(set(arms.names)) != len(arms.names) or not arms.names:
         raise DataError("Comparing needs different arms: --arm A --arm B.")
@@ -62,19 +62,23 @@ def write_flags(arms: Arms, run_id: str, folder: Path) -> dict[str, Path]:
     share = 1 / len(arms.names)
     files = {}
     for number, arm in enumerate(arms.names):
-        ours = copy.deepcopy(document)
-        flag = ours["flags"][arms.key]
+        one_arm = copy.deepcopy(document)
+        flag = one_arm["flags"][arms.key]
         # Without targeting the default variant has all traffic.
         flag.pop("targeting", None)
-        kept = {
+        other_metadata = {
             name: value
             for name, value in (flag.get("metadata") or {}).items()
             if not name.startswith(f"{PROPENSITY}.")
         }
-        known = {f"{PROPENSITY}.{arm}": share, POLICY_VERSION: version_of(run_id)}
-        flag |= {"state": "ENABLED", "defaultVariant": arm, "metadata": kept | known}
+        own_metadata = {f"{PROPENSITY}.{arm}": share, POLICY_VERSION: version_of(run_id)}
+        flag |= {
+            "state": "ENABLED",
+            "defaultVariant": arm,
+            "metadata": other_metadata | own_metadata,
+        }
         files[arm] = folder.resolve() / f"flags-{number}.json"
-        files[arm].write_text(json.dumps(ours, indent=2), encoding="utf-8")
+        files[arm].write_text(json.dumps(one_arm, indent=2), encoding="utf-8")
     return files
 
 
@@ -83,25 +87,25 @@ def version_of(run_id: str) -> str:
     return f"run-{run_id}"
 
 
-def check_served(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, str], key: str) -> None:
+def check_served(rows: Sequence[Mapping[str, Any]], requested: Mapping[str, str], key: str) -> None:
     """Refuse a run whose server did not serve the arms that it was asked for.
 
     Args:
         rows: Rollouts and the arms that their traces have for this flag.
-        wanted: The arm that each rollout asked for, by its id.
+        requested: The arm that each rollout asked for, by its id.
         key: The flag.
 
     Raises:
         DataError: If a trace has another arm, or none has any.
     """
     for row in rows:
-        if row["arm"] != wanted[row["rollout_id"]]:
+        if row["arm"] != requested[row["rollout_id"]]:
             raise DataError(
                 f"The server behind --url did not serve the arm that it was asked for: "
-                f"'{wanted[row['rollout_id']]}' of '{key}' was asked for in rollout "
+                f"'{requested[row['rollout_id']]}' of '{key}' was asked for in rollout "
                 f"'{row['rollout_id']}', and its trace has '{row['arm']}'. {WAY_OUT}"
             )
-    if wanted and not rows:
+    if requested and not rows:
         raise DataError(
             f"The arms that the server behind --url served are unknown: no trace of this run has "
             f"an evaluation of the flag '{key}'. {WAY_OUT}"
@@ -110,9 +114,9 @@ def check_served(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, str], k
 
 def flag_variables(flags: Path) -> dict[str, str]:
     """Return the variables that make an agent read a flag file."""
-    place = str(flags.resolve())
+    path = str(flags.resolve())
     return {
         "FLAGD_RESOLVER": "file",
-        "FLAGD_OFFLINE_FLAG_SOURCE_PATH": place,
-        "LIGHTNING_POLICY": place,
+        "FLAGD_OFFLINE_FLAG_SOURCE_PATH": path,
+        "LIGHTNING_POLICY": path,
     }

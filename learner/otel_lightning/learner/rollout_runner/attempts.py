@@ -81,15 +81,15 @@ def command(words: Sequence[str], attempt: Attempt, files: Mapping[str, Path | N
     """
     values = _values(attempt, files)
 
-    def value(found: re.Match[str]) -> str:
-        name = found[1]
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
         if name is None:
-            return found[0][0]
+            return match[0][0]
         if name not in values:
-            known = ", ".join(sorted(values))
+            names = ", ".join(sorted(values))
             raise DataError(
                 f"The command has '{{{name}}}', but task '{attempt.planned.task.task_id}' has no "
-                f"such field. Known: {known}. For a brace itself write '{{{{'."
+                f"such field. Known: {names}. For a brace itself write '{{{{'."
             )
         return text_or_json(values[name])
 

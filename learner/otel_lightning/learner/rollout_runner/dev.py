@@ -126,14 +126,14 @@ def check_chain(job: Job, grading: Grading, store: Path | None = None) -> Iterat
     """
     # One task after the other and without retries, so that the first problem is the one that is
     # seen.
-    ours = replace(
+    dev_job = replace(
         job, name="dev", limit=TASKS, samples=1, jobs=1, retries=0, shard=(1, 1), endpoint=None
     )
     if job.url:
-        yield from _checked_in_store(replace(ours, name=f"dev-{token_hex(4)}"), grading, store)
+        yield from _checked_in_store(replace(dev_job, name=f"dev-{token_hex(4)}"), grading, store)
         return
     with tempfile.TemporaryDirectory(prefix="lightning-dev-") as folder:
-        yield from _checked(Path(folder) / "traces.duckdb", ours, grading)
+        yield from _checked(Path(folder) / "traces.duckdb", dev_job, grading)
 
 
 def _checked_in_store(job: Job, grading: Grading, store: Path | None) -> Iterator[Link]:
@@ -179,23 +179,25 @@ def _process(run: DevRun) -> Link:
 
 def _trace(run: DevRun) -> Link:
     rows = _arrived(run)
-    ours = {row["rollout_id"]: row["spans"] for row in rows if row["rollout_id"] in run.rollouts}
-    silent = [rollout for rollout in run.rollouts if rollout not in ours]
+    spans_by_rollout = {
+        row["rollout_id"]: row["spans"] for row in rows if row["rollout_id"] in run.rollouts
+    }
+    silent = [rollout for rollout in run.rollouts if rollout not in spans_by_rollout]
     if not silent:
-        count = number_of(sum(ours.values()), "span")
+        count = number_of(sum(spans_by_rollout.values()), "span")
         return _holding("trace", f"{count} arrived and name their rollout.")
-    others = [row for row in rows if row["rollout_id"] not in ours]
-    if not others and ours:
+    other_rows = [row for row in rows if row["rollout_id"] not in spans_by_rollout]
+    if not other_rows and spans_by_rollout:
         return _broken(
             "trace",
             f"no span arrived from {len(silent)} of {number_of(len(run.rollouts), 'rollout')}.",
             "Its last spans were not sent: let it end by itself, not by os._exit or a signal.",
         )
-    if not others:
+    if not other_rows:
         return _broken("trace", "no span arrived.", SPANS_REMEDIES[run.way])
-    given = next((row["rollout_id"] for row in others if row["rollout_id"]), None)
-    count = number_of(sum(row["spans"] for row in others), "span")
-    if given is None:
+    other_id = next((row["rollout_id"] for row in other_rows if row["rollout_id"]), None)
+    count = number_of(sum(row["spans"] for row in other_rows), "span")
+    if other_id is None:
         return _broken(
             "rollout id",
             f"{count} arrived without lightning.rollout.id.",
@@ -203,7 +205,7 @@ def _trace(run: DevRun) -> Link:
         )
     return _broken(
         "rollout id",
-        f"{count} arrived with the rollout id '{given}' instead of '{silent[0]}'.",
+        f"{count} arrived with the rollout id '{other_id}' instead of '{silent[0]}'.",
         "The agent sets lightning.rollout.id itself. Take that out, or let it use the variable "
         "LIGHTNING_ROLLOUT_ID."
         if run.way == COMMAND
@@ -252,10 +254,10 @@ def _task_id(run: DevRun) -> Link:
 def _arms(run: DevRun) -> Link:
     if run.job.arms is None:
         return Link("arms", None, "not asked for; give --arm to check them.")
-    key, seen = run.job.arms.key, run.calls
+    key, calls = run.job.arms.key, run.calls
     missing = [
         row
-        for row in seen
+        for row in calls
         if f"{key}={run.report.arms[row['rollout_id']]}" not in (row["arms"] or [])
     ]
     if missing:
@@ -266,7 +268,7 @@ def _arms(run: DevRun) -> Link:
             "Evaluate the flag with OpenFeature and flagd's provider (it reads "
             "FLAGD_OFFLINE_FLAG_SOURCE_PATH), or make its variants objects for LIGHTNING_POLICY.",
         )
-    if sum(row["without_propensity"] for row in seen):
+    if sum(row["without_propensity"] for row in calls):
         return _broken("arms", "recorded without a propensity.", "Update otel-lightning there.")
     return _holding("arms", "recorded with their propensities.")
 
@@ -291,10 +293,10 @@ def _reward(run: DevRun) -> Link:
     if len(report.rewards) == report.planned:
         values = ", ".join(f"{value:g}" for value in report.rewards.values())
         return _holding("reward", f"{values}.")
-    why = " ".join(report.problems) or "The agent sent none."
+    reason = " ".join(report.problems) or "The agent sent none."
     return _broken(
         "reward",
-        f"{len(report.rewards)} of {number_of(report.planned, 'rollout')} graded. {why}",
+        f"{len(report.rewards)} of {number_of(report.planned, 'rollout')} graded. {reason}",
         "Correct the grader."
         if run.grading.is_given
         else "Give --grade FILE.py:FUNCTION, --grade-command or --exit-code-is-reward, or send "
@@ -310,12 +312,12 @@ def _wrong_answer(run: DevRun) -> Link:
         return Link(name, None, "nothing to check: no grader reads what is expected.")
     after = graded_as_wrong(run.store, run.grading, wrong)
     if not after:
-        why = (
+        reason = (
             "only a function in Python or a command is checked."
             if after is None
             else "the grader gave no score to another expected result."
         )
-        return Link(name, None, why)
+        return Link(name, None, reason)
     lower = [task for task in after if after[task] < before[task]]
     if lower:
         count = number_of(len(after), "rollout")

@@ -32,9 +32,11 @@ def wrong_results(job: Job, report: Report) -> dict[str, Any]:
     wrong = {}
     for rollout, task in report.tasks.items():
         right = expected[task]
-        others = [answer for answer in expected.values() if answer is not None and answer != right]
+        other_answers = [
+            answer for answer in expected.values() if answer is not None and answer != right
+        ]
         if right is not None:
-            wrong[rollout] = others[0] if others else WRONG
+            wrong[rollout] = other_answers[0] if other_answers else WRONG
     return wrong
 
 
@@ -80,12 +82,12 @@ def _by_function(store: Store, rule: Rule, wrong: Mapping[str, Any]) -> dict[str
         for rollout, value in wrong.items()
     }
     frame = scan(store, "rollouts", [*wrong]).collect()
-    given = frame["rollout_id"].replace_strict(texts, return_dtype=pl.String)
+    expected_texts = frame["rollout_id"].replace_strict(texts, return_dtype=pl.String)
     try:
-        found = python.scored(function, frame.with_columns(expected=given).lazy())
+        graded = python.scored(function, frame.with_columns(expected=expected_texts).lazy())
     except DataError:
         return {}
-    whole = found.scores.filter(
+    of_rollouts = graded.scores.filter(
         pl.col("value").is_not_null(), pl.col("span_id").is_null(), name=rule.name
     )
-    return dict(whole.select("rollout_id", "value").iter_rows())
+    return dict(of_rollouts.select("rollout_id", "value").iter_rows())

@@ -104,8 +104,8 @@ def evaluate_models(
         StoreError: If the store cannot be read or written.
     """
     folders = {name: str(Path(name).resolve()) for name in trial.models if Path(name).is_dir()}
-    different = {folders.get(name, name) for name in trial.models}
-    if len(trial.models) < MIN_MODELS or len(different) != len(trial.models):
+    distinct = {folders.get(name, name) for name in trial.models}
+    if len(trial.models) < MIN_MODELS or len(distinct) != len(trial.models):
         raise DataError("Comparing needs two different models or more: --model A --model B.")
     check_failed_reward(grading.failed_reward, trial.reward_range)
     # All of them before the first is run, which may take hours.
@@ -114,7 +114,7 @@ def evaluate_models(
     # A folder may be trained again, and a pointer such as `models/live` moves. So the rollouts of a
     # model, and the verdict on it, belong to the files that it has now.
     prints = {name: fingerprint(Path(name)) for name in folders}
-    asked = {
+    config = {
         "models": list(trial.models),
         "folders": folders,
         "fingerprints": prints,
@@ -122,7 +122,7 @@ def evaluate_models(
         "samples": job.samples,
         "seed": job.seed,
     }
-    record = Run("evaluate", asked)
+    record = Run("evaluate", config)
     reports: dict[tuple[str, str], Report] = {}
     # One model at a time: a GPU rarely has room for two.
     for setting in (SERVING, GREEDY) if trial.greedy else (SERVING,):
@@ -149,14 +149,14 @@ def _run(store: Path, job: Job, grading: Grading, trial: Trial, setting: str) ->
     name = f"{run_name(job)}-{setting}"
     folder = runs_folder(store) / name / "server"
     with serving(model, trial.names, folder, greedy=setting == GREEDY) as variables:
-        ours = replace(
+        model_job = replace(
             job,
             name=name,
             # Greedy answers are the same each time, so one sample tells all.
             samples=1 if setting == GREEDY else job.samples,
             environment={**(job.environment or {}), **variables},
         )
-        report = run_agent(store, ours, grading)
+        report = run_agent(store, model_job, grading)
     if report.missing:
         raise DataError(
             f"Nothing is compared: of '{model}' ({setting}) "
@@ -257,11 +257,11 @@ def _is_worse(
 
 def _formats(store: Path, report: Report) -> dict[str, dict[Pair, float]]:
     """Measure the form of each rollout's answers: do tool calls parse, was the end cut off."""
-    wanted = ["rollout_id", "malformed_calls", "finish_reason", "output_tokens", "llm_calls"]
+    columns = ["rollout_id", "malformed_calls", "finish_reason", "output_tokens", "llm_calls"]
     with open_store(store) as opened:
-        frame = scan(opened, "rollouts", list(report.tasks)).select(wanted).collect()
-    seen = frame.filter(pl.col("llm_calls") > 0)
-    rows: list[dict[str, Any]] = seen.to_dicts()
+        frame = scan(opened, "rollouts", list(report.tasks)).select(columns).collect()
+    with_calls = frame.filter(pl.col("llm_calls") > 0)
+    rows: list[dict[str, Any]] = with_calls.to_dicts()
     for row in rows:
         row["tool calls parse"] = not row["malformed_calls"]
         row["not cut off"] = row["finish_reason"] != "length"

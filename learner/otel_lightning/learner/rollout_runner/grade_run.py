@@ -84,7 +84,7 @@ def grade_run(
         return graded, silent
 
 
-def check_served(key: str, wanted: Mapping[str, str], context: RunContext) -> None:
+def check_served(key: str, requested: Mapping[str, str], context: RunContext) -> None:
     """Compare the arms in the traces with those that a server was asked for.
 
     Raises:
@@ -96,12 +96,12 @@ def check_served(key: str, wanted: Mapping[str, str], context: RunContext) -> No
     with store_at_end(context) as opened:
         while True:
             _derive(opened, context)
-            rows = rows_of(opened, "served_arms", rollouts=list(wanted), key=key)
-            known = {row["rollout_id"] for row in rows}
-            if len(known) == len(wanted) or time.monotonic() > deadline:
+            rows = rows_of(opened, "served_arms", rollouts=list(requested), key=key)
+            with_arm = {row["rollout_id"] for row in rows}
+            if len(with_arm) == len(requested) or time.monotonic() > deadline:
                 break
             time.sleep(POLL_SECONDS)
-    arm_files.check_served(rows, wanted, key)
+    arm_files.check_served(rows, requested, key)
 
 
 def _silent(opened: Rows, context: RunContext, rollouts: list[str], patience: float) -> int:

@@ -31,7 +31,7 @@ COMMAND_SECONDS = 120.0
 """Time limit of the grading command for one rollout."""
 TRANSITIONS = "otel_lightning.learner.transitions"
 """The package whose statements place a reward."""
-SHOWN = 3
+MAX_NAMED = 3
 """Number of rollouts that are named in the message about a failure."""
 
 
@@ -118,10 +118,10 @@ def check(grading: Grading) -> None:
         DataError: If a rule cannot be read or has no such function, there is no such command, or
             there are two graders.
     """
-    given = [bool(grading.rule), bool(grading.command), grading.by_exit_code]
-    if sum(given) > 1:
+    graders = [bool(grading.rule), bool(grading.command), grading.by_exit_code]
+    if sum(graders) > 1:
         raise DataError("Give one of --grade, --grade-command and --exit-code-is-reward.")
-    if grading.failed_reward is not None and not any(given):
+    if grading.failed_reward is not None and not any(graders):
         raise DataError(
             "--failed-reward needs a grader: --grade, --grade-command or --exit-code-is-reward."
         )
@@ -153,11 +153,11 @@ def _by_rule(
     from otel_lightning.collector.store import Store, opened
     from otel_lightning.learner.score.rules import grade_rollouts
 
-    given = pl.DataFrame({"rollout_id": forced}, schema={"rollout_id": pl.String}).with_columns(
-        value=pl.lit(grading.failed_reward, pl.Float64)
-    )
+    forced_rewards = pl.DataFrame(
+        {"rollout_id": forced}, schema={"rollout_id": pl.String}
+    ).with_columns(value=pl.lit(grading.failed_reward, pl.Float64))
     with opened(connection if isinstance(connection, Store) else path) as store:
-        applied = grade_rollouts(store, grading.rule or "", rollouts, given)
+        applied = grade_rollouts(store, grading.rule or "", rollouts, forced_rewards)
         rows = rows_of(store, "given_rewards", rollouts=[*rollouts, *forced], reward=applied.name)
     rewards = {row["rollout_id"]: row["value"] for row in rows}
     return Graded(applied.name, rewards, [str(error) for error in applied.left_out])
@@ -186,7 +186,7 @@ def answer_of(command: Sequence[str], row: Mapping[str, Any]) -> Reward | str:
     parsed = {name: json.loads(row[name] or "null") for name in ("input", "expected", "metadata")}
     question = json.dumps({**row, **parsed}, ensure_ascii=False)
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             input=question.encode("utf-8", "replace"),
             capture_output=True,
@@ -195,19 +195,19 @@ def answer_of(command: Sequence[str], row: Mapping[str, Any]) -> Reward | str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"the grading command cannot be run ({type(error).__name__}: {error})"
-    if done.returncode:
-        words = " ".join(done.stderr.decode("utf-8", "replace").split())[-200:]
-        return f"the grading command ended with code {done.returncode}: {words}"
-    return _score(done.stdout.decode("utf-8", "replace"))
+    if process.returncode:
+        errors = " ".join(process.stderr.decode("utf-8", "replace").split())[-200:]
+        return f"the grading command ended with code {process.returncode}: {errors}"
+    return _score(process.stdout.decode("utf-8", "replace"))
 
 
 def _score(text: str) -> Reward | str:
     problem = f"the grading command printed '{text.strip()[:60]}', no number and no score"
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError:
         return problem
-    answer = found if isinstance(found, dict) else {"score": found}
+    answer = parsed if isinstance(parsed, dict) else {"score": parsed}
     value = answer.get("score")
     if not isinstance(value, bool | int | float):
         return problem
@@ -294,6 +294,8 @@ def _why_unusable(row: Mapping[str, Any]) -> str | None:
 
 
 def _named(reason: str, rollouts: Sequence[str]) -> str:
-    more = len(rollouts) - SHOWN
-    names = ", ".join(sorted(rollouts)[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    unnamed = len(rollouts) - MAX_NAMED
+    names = ", ".join(sorted(rollouts)[:MAX_NAMED]) + (
+        f" and {unnamed} more" if unnamed > 0 else ""
+    )
     return f"{len(rollouts)} not graded: {reason} ({names})."

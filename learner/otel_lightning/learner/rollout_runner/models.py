@@ -73,11 +73,11 @@ def greedy_by_policy(model: str) -> bool:
 
 
 def _variables(url: str, policy: Path | None) -> dict[str, str]:
-    found = {"OPENAI_BASE_URL": url, "OPENAI_API_BASE": url}
+    variables = {"OPENAI_BASE_URL": url, "OPENAI_API_BASE": url}
     # OpenAI's clients refuse to start without a key, and a local server reads none.
     if "OPENAI_API_KEY" not in os.environ:
-        found["OPENAI_API_KEY"] = "none"
-    return found | ({"LIGHTNING_POLICY": str(policy)} if policy else {})
+        variables["OPENAI_API_KEY"] = "none"
+    return variables | ({"LIGHTNING_POLICY": str(policy)} if policy else {})
 
 
 def _greedy_by_policy(folder: Path) -> Path:

@@ -100,8 +100,8 @@ def run_name(job: Job) -> str:
                 "100, and begin with a letter or digit."
             )
         return job.name
-    place = str(job.tasks.resolve()) if isinstance(job.tasks, Path) else ""
-    parts = [*job.command, "\0", *job.serve, "\0", job.url or "", place, str(job.seed)]
+    tasks_path = str(job.tasks.resolve()) if isinstance(job.tasks, Path) else ""
+    parts = [*job.command, "\0", *job.serve, "\0", job.url or "", tasks_path, str(job.seed)]
     return f"run-{sha256(chr(0).join(parts).encode()).hexdigest()[:8]}"
 
 
@@ -142,10 +142,10 @@ def plan(
     arms: Sequence[str | None] = job.arms.names if job.arms else (None,)
     for sample in range(job.samples):
         for task in tasks:
-            place = _hash(task.task_id, str(sample))
+            shard_hash = _hash(task.task_id, str(sample))
             # By hash and not by position, so that every shard has a similar mix of tasks, and a
             # task that is added moves no other.
-            if int(place[:16], 16) % count != number - 1:
+            if int(shard_hash[:16], 16) % count != number - 1:
                 continue
             # The arm is no part of it: all arms of a task and sample get the same seed, which pairs
             # them.

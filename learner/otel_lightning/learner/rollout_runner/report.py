@@ -135,15 +135,15 @@ class Report:
         from otel_lightning.learner.evaluate.confidence import ALPHA
         from otel_lightning.learner.evaluate.paired import compare
 
-        base, others = named[0], named[1:]
+        base, candidates = named[0], named[1:]
         return [
             compare(
                 self.side(base, base),
-                self.side(other, other),
+                self.side(candidate, candidate),
                 least_gain,
-                alpha=ALPHA / len(others),
+                alpha=ALPHA / len(candidates),
             )
-            for other in others
+            for candidate in candidates
         ]
 
 
@@ -172,10 +172,10 @@ def interval(report: Report) -> tuple[float, float] | None:
         Clopper & Pearson, The use of confidence or fiducial limits (1934), for 0 or all of n.
     """
     if len(values := set(report.rewards.values())) == 1:
-        same = values.pop()
+        value = values.pop()
         count = len({report.counted_task(rollout) for rollout in report.rewards})
-        other = TAIL ** (1 / count)
-        return {1.0: (other, 1.0), 0.0: (0.0, 1 - other)}.get(same)
+        bound = TAIL ** (1 / count)
+        return {1.0: (bound, 1.0), 0.0: (0.0, 1 - bound)}.get(value)
     by_task: dict[str, list[float]] = {}
     for rollout, value in report.rewards.items():
         by_task.setdefault(report.counted_task(rollout), []).append(value)

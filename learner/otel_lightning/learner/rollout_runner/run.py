@@ -155,8 +155,8 @@ def _receiving(
 
 def tasks_of(job: Job) -> list[Task]:
     """Return the tasks that a job runs, from its file or as given."""
-    given = job.tasks
-    tasks = read_tasks(given).tasks if isinstance(given, Path) else tuple(given)
+    source = job.tasks
+    tasks = read_tasks(source).tasks if isinstance(source, Path) else tuple(source)
     return tasks_in_split(tasks, job.split, job.held_out)[: job.limit]
 
 
@@ -211,7 +211,7 @@ class _Due(NamedTuple):
 
     open: list[Planned]
     """Rollouts that have not ended, or were lost and may be tried again."""
-    again: list[Planned]
+    rerun: list[Planned]
     """Rollouts that ended with a status that the job runs once more."""
     cut_off: int
     """Number of the open ones whose last attempt was cut off by the runner's end."""
@@ -239,16 +239,18 @@ def _run_and_grade(
         if history.status is not None
     }
     if job.url and job.arms:
-        asked = {
-            r: planned.arm or "" for r, planned in by_id.items() if statuses.get(r, LOST) != LOST
+        requested_arms = {
+            rollout: planned.arm or ""
+            for rollout, planned in by_id.items()
+            if statuses.get(rollout, LOST) != LOST
         }
-        check_served(job.arms.key, asked, context)
+        check_served(job.arms.key, requested_arms, context)
     patience = SERVER_SECONDS if job.url else 0.0
     graded, silent = grade_run(context, grading, statuses, patience, engine.unsent)
     return Report(
         run_id=context.journal.folder.name,
         planned=len(rollouts),
-        done_before=len(rollouts) - len(due.open) - len(due.again),
+        done_before=len(rollouts) - len(due.open) - len(due.rerun),
         statuses=Counter(statuses.values()),
         rewards=graded.rewards,
         reward_name=graded.name,
@@ -259,7 +261,7 @@ def _run_and_grade(
             history.status == LOST and not history.is_open(job.retries)
             for history in histories.values()
         ),
-        left_processes=engine.left,
+        left_processes=engine.left_processes,
         shortened=engine.shortened,
         silent=silent,
         stopped=stopped,
@@ -283,12 +285,12 @@ def _run_and_grade(
 def _due(job: Job, rollouts: Sequence[Planned], past: Mapping[str, AttemptHistory]) -> _Due:
     """Find the rollouts to run: those that are open, and those that shall run again."""
     open_ones = [planned for planned in rollouts if past[planned.key].is_open(job.retries)]
-    again = [
+    rerun = [
         planned
         for planned in rollouts
         if past[planned.key].status in job.rerun and planned not in open_ones
     ]
-    return _Due(open_ones, again, sum(past[planned.key].was_cut_off for planned in open_ones))
+    return _Due(open_ones, rerun, sum(past[planned.key].was_cut_off for planned in open_ones))
 
 
 def _run_due(
@@ -304,7 +306,7 @@ def _run_due(
         The engine with the results, and why it stopped early, if it did. Ends of attempts that are
         to be sent together with the rewards are in `Engine.unsent`.
     """
-    if (due.open or due.again) and not (job.url or job.endpoint):
+    if (due.open or due.rerun) and not (job.url or job.endpoint):
         # The runner has the token of the server file, agents have not. A server (`--url`) sends
         # with headers of its own.
         context.receiver.check_agents()
@@ -318,7 +320,7 @@ def _run_due(
         # Rewards by exit code are known by then: they go with the last ends in one request.
         # An ingester that was never needed is not started for the last ends either.
         keeps_last = context.receiver.is_asleep or (grading.by_exit_code and context.store.exists())
-        stopped = engine.run([*due.open, *due.again], len(past), keeps_last=keeps_last)
+        stopped = engine.run([*due.open, *due.rerun], len(past), keeps_last=keeps_last)
         if not keeps_last:
             context.receiver.send_held()
     return engine, stopped
@@ -356,19 +358,19 @@ def _attempts_of(
     rollouts: Sequence[Planned], journal: Journal, store: Rows | None
 ) -> dict[str, AttemptHistory]:
     """Read the attempts of each rollout from the journal, or from the store if that is lost."""
-    known = {
+    ends_by_id = {
         name: (status_of(end)[0], end.status == INTERRUPTED) for name, end in journal.ended.items()
     }
     if store is not None:
         for row in rows_of(store, "known_attempts", run_id=journal.folder.name):
-            cut = row["reason"] in INTERRUPTIONS  # the store has no other mark of it
-            known.setdefault(row["rollout_id"], (row["status"], cut))
+            was_cut_off = row["reason"] in INTERRUPTIONS  # the store has no other mark of it
+            ends_by_id.setdefault(row["rollout_id"], (row["status"], was_cut_off))
     histories = {}
     for planned in rollouts:
         ends: list[tuple[str, bool]] = []
         # Attempts are numbered from 0 without gaps, so the first one that is missing ends the
         # history.
-        while (end := known.get(planned.rollout_id(len(ends)))) is not None:
+        while (end := ends_by_id.get(planned.rollout_id(len(ends)))) is not None:
             ends.append(end)
         histories[planned.key] = AttemptHistory(ends)
     return histories
@@ -380,12 +382,16 @@ def _send_tasks(tasks: Sequence[Task], receiver: Receiver, store: Rows | None) -
     A request is a transaction of the store, which takes 0.05 CPU-seconds, and nobody needs the
     tasks before. If this process is killed first, the next start sends them.
     """
-    known: dict[str, str] = {}
+    stored_fingerprints: dict[str, str] = {}
     if store is not None:
         rows = rows_of(store, "known_tasks")
-        known = {row["task_id"]: row["fingerprint"] for row in rows}
+        stored_fingerprints = {row["task_id"]: row["fingerprint"] for row in rows}
     distinct = {task.task_id: task for task in tasks}
-    new = [task for task in distinct.values() if known.get(task.task_id) != task.whole_fingerprint]
+    new = [
+        task
+        for task in distinct.values()
+        if stored_fingerprints.get(task.task_id) != task.whole_fingerprint
+    ]
     now = time.time_ns()
     for start in range(0, len(new), EVENTS_PER_REQUEST):
         receiver.send_held()

@@ -100,9 +100,9 @@ def tasks_of(rows: Iterable[tuple[str, Any]], source: str) -> Tasks:
         task = _task(place, row)
         without_id += not task.has_own_id
         if task.task_id in places:
-            same = "the id" if task.has_own_id else "no id, and the same fields as"
+            conflict = "the id" if task.has_own_id else "no id, and the same fields as"
             raise DataError(
-                f"{place}: has {same} '{task.task_id}' of {places[task.task_id]}. "
+                f"{place}: has {conflict} '{task.task_id}' of {places[task.task_id]}. "
                 "Give every task an id of its own."
             )
         places[task.task_id] = place
@@ -122,8 +122,8 @@ def tasks_in_split(tasks: Iterable[Task], split: str, held_out: float) -> list[T
     """
     if split == UNSPLIT:
         return list(tasks)
-    wanted = split == HELD_OUT
-    return [task for task in tasks if (task.position() < held_out) == wanted]
+    is_held_out = split == HELD_OUT
+    return [task for task in tasks if (task.position() < held_out) == is_held_out]
 
 
 def tasks_fingerprint(tasks: Iterable[Task]) -> str:
@@ -219,13 +219,13 @@ def _task(place: str, row: Any) -> Task:
         for name, value in row.items()
         if name not in ("id", *HIDDEN) and value is not None
     }
-    given = row.get("id")
-    if given is not None and (not isinstance(given, str | int) or str(given) == ""):
-        raise DataError(f"{place}: has the id {_quoted(given)}. Write a text or a whole number.")
-    if not fields and given is None:
+    own_id = row.get("id")
+    if own_id is not None and (not isinstance(own_id, str | int) or str(own_id) == ""):
+        raise DataError(f"{place}: has the id {_quoted(own_id)}. Write a text or a whole number.")
+    if not fields and own_id is None:
         raise DataError(f"{place}: has neither an id nor a field for the agent, such as input.")
-    task_id = str(given) if given is not None else _hash(fields)
-    return Task(task_id, fields, row.get("expected"), row.get("metadata"), given is not None)
+    task_id = str(own_id) if own_id is not None else _hash(fields)
+    return Task(task_id, fields, row.get("expected"), row.get("metadata"), own_id is not None)
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Any]]:

@@ -53,8 +53,8 @@ def replace_scores(
     its_own = f"starts_with(source, {quote_literal(source_prefix + '@')})"
     if among is not None:
         its_own += f" AND rollout_id IN {literal(among)}"
-    former = store.query(f'SELECT {", ".join(SAME)}, "time" AS former FROM scores WHERE {its_own}')
-    store.replace("scores", arrow(_keep_times(rows, pl.DataFrame(former))), its_own)
+    stored = store.query(f'SELECT {", ".join(SAME)}, "time" AS former FROM scores WHERE {its_own}')
+    store.replace("scores", arrow(_keep_times(rows, pl.DataFrame(stored))), its_own)
 
 
 def with_ids(scores: pl.DataFrame) -> pl.DataFrame:
@@ -88,10 +88,10 @@ def reward_ids(scores: pl.DataFrame) -> pl.Series:
     return pl.Series("reward_id", ids, pl.String())
 
 
-def _keep_times(rows: pl.DataFrame, former: pl.DataFrame) -> pl.DataFrame:
+def _keep_times(rows: pl.DataFrame, stored: pl.DataFrame) -> pl.DataFrame:
     return (
         # Equal in everything but the time: then the score is the same, and keeps its former time.
-        rows.join(former, on=SAME, how="left", nulls_equal=True, maintain_order="left")
+        rows.join(stored, on=SAME, how="left", nulls_equal=True, maintain_order="left")
         .with_columns(pl.coalesce("former", "time").alias("time"))
         .drop("former")
     )

@@ -121,11 +121,11 @@ def _write(store: Store, calls: int, settings: Settings) -> None:
     """
     buckets = stage.buckets(calls)
     progress = Progress("Transitions", len(buckets))
-    for done, bucket in enumerate(buckets, start=1):
+    for number, bucket in enumerate(buckets, start=1):
         calls_there = stage.read_bucket(store, "bucket_calls", bucket)
         rewards = stage.read_bucket(store, "bucket_rewards", bucket)
         stage.write_bucket(store, bucket, build(calls_there, rewards, settings))
-        progress.report(done, "buckets of tasks")
+        progress.report(number, "buckets of tasks")
     # Only after all buckets: a later run finds the old fingerprints of a run that was killed, so it
     # skips nothing that is not written.
     store.execute(statement(__package__, "remember_rollouts"))

@@ -140,9 +140,9 @@ def check_agents(store: Store, choice: Choice) -> None:
     selected = choice.clauses["selected"]
     calls, agents = read(store, __package__, "selected_agents", selected=selected).row(0)
     if not calls:
-        wanted = ", ".join(f"'{pattern}'" for pattern in choice.agents)
-        known = ", ".join(f"'{name}'" for name in agents or []) or "no call names its agent"
-        raise DataError(f"No call is of an agent {wanted}. Known: {known}.")
+        patterns = ", ".join(f"'{pattern}'" for pattern in choice.agents)
+        names = ", ".join(f"'{name}'" for name in agents or []) or "no call names its agent"
+        raise DataError(f"No call is of an agent {patterns}. Known: {names}.")
 
 
 def stage_rollouts(store: Store, choice: Choice, settings: str = "") -> None:
@@ -208,20 +208,21 @@ def write_bucket(store: Store, bucket: Bucket, computed: pl.DataFrame) -> None:
 
 
 def _no_reward(store: Store, name: str | None) -> str:
-    known = read(store, __package__, "reward_names")["name"]
+    names = read(store, __package__, "reward_names")["name"].to_list()
+    listed = ", ".join(names)
     chosen = chosen_rewards(name)
     count, first = read(store, __package__, "rewards_without_value", chosen=chosen).row(0)
     if count:
-        others = f" Or choose another with --reward: {', '.join(known)}." if len(known) else ""
+        advice = f" Or choose another with --reward: {listed}." if names else ""
         return (
             f"{number_of(count, 'reward was', 'rewards were')} received, such as '{first}', but "
-            "none has a number: each is "
-            f"not a number, or a label alone. Send 'gen_ai.evaluation.score.value' as a "
-            f"finite number, or turn labels into numbers with a rule.{others}"
+            "none has a number: each is not a number, or a label alone. Send "
+            "'gen_ai.evaluation.score.value' as a finite number, or turn labels into numbers with "
+            f"a rule.{advice}"
         )
     if alone := _without_calls(store, chosen):
         return alone
-    if known.is_empty():
+    if not names:
         if store.count("rollouts") == 0:
             return _no_rollout(store)
         return (
@@ -229,10 +230,9 @@ def _no_reward(store: Store, name: str | None) -> str:
             "'gen_ai.evaluation.result' events or POST to /v1/feedback, then run this again; or "
             "give rewards by a rule: --reward FILE.py:FUNCTION"
         )
-    names = ", ".join(known)
     if name is None:
-        return f"No reward was received. Choose one that was given later with --reward: {names}."
-    return f"No reward is named '{name}'. Known: {names}."
+        return f"No reward was received. Choose one that was given later with --reward: {listed}."
+    return f"No reward is named '{name}'. Known: {listed}."
 
 
 def _without_calls(store: Store, chosen: Sql) -> str | None:

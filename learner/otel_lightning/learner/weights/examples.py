@@ -136,8 +136,8 @@ def _read(row: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase") -> Examp
     tokens = logged_tokens(row)
     # The store has looked for images already. It has not looked at arguments and tools, which
     # matter where a chat template has to write them.
-    looked = tokens is not None and row["is_carried"]
-    if not looked and has_uncarried_parts(row, are_tokens_logged=tokens is not None):
+    is_checked = tokens is not None and row["is_carried"]
+    if not is_checked and has_uncarried_parts(row, are_tokens_logged=tokens is not None):
         return IMAGES
     if tokens:
         return _example(row, *tokens, LOGGED)

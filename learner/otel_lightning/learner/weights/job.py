@@ -120,15 +120,15 @@ class Job:
     def _rows_per_device(self, *, even: bool) -> int:
         training, world = self.training, world_size()
         # At most as many rows as there are: with fewer, no whole batch could be made.
-        wanted = min(training.batch_size, max(self.rows, 1)) if even else training.batch_size
+        batch_size = min(training.batch_size, max(self.rows, 1)) if even else training.batch_size
         parts = world * training.accumulate
-        size = max(wanted // parts, 1)
+        size = max(batch_size // parts, 1)
         # It wants batches of whole groups, and `offline_grpo` names two as the size of a group.
         if even and size % 2:
             size = max(size - 1, 2)
-        if not even and size * parts != wanted:
+        if not even and size * parts != batch_size:
             raise DataError(
-                f"--batch-size {wanted} cannot be divided by {world} processes x --accumulate "
+                f"--batch-size {batch_size} cannot be divided by {world} processes x --accumulate "
                 f"{training.accumulate}. Choose a multiple of {parts}."
             )
         return size
@@ -200,7 +200,7 @@ class Job:
                 )
             callbacks.append(EarlyStoppingCallback(self.training.stop_early))
         with _own_run_at_wandb():
-            made = in_row_order(trainer)(
+            own_trainer = in_row_order(trainer)(
                 model=self.model,
                 args=arguments,
                 train_dataset=_dataset(train, self.folder / "rows"),
@@ -210,16 +210,16 @@ class Job:
                 **options,
             )
             # Progress is shown by our own callback; both of these would print beside it.
-            made.remove_callback(PrinterCallback)
-            made.remove_callback(ProgressCallback)
+            own_trainer.remove_callback(PrinterCallback)
+            own_trainer.remove_callback(ProgressCallback)
             checkpoint = last_checkpoint(self.folder) if self.training.resume else None
-            loss = float(made.train(resume_from_checkpoint=checkpoint).training_loss)
+            loss = float(own_trainer.train(resume_from_checkpoint=checkpoint).training_loss)
             if self.training.stop_early is not None:
-                self.best_step = made.state.best_global_step
+                self.best_step = own_trainer.state.best_global_step
             if self.measures and evaluation is not None:
-                self.validation_loss = float(made.evaluate()["eval_loss"])
+                self.validation_loss = float(own_trainer.evaluate()["eval_loss"])
         # The trainer may have wrapped the model, and replaced it by its best checkpoint.
-        self.model = made.accelerator.unwrap_model(made.model)
+        self.model = own_trainer.accelerator.unwrap_model(own_trainer.model)
         # A probe with too high a learning rate may diverge: its validation loss tells.
         if not self.measures and not math.isfinite(loss):
             raise DataError(

@@ -204,11 +204,11 @@ def _rows(store: StoreLike, agent: str | None) -> pl.DataFrame:
         raise no_transitions(store)
     if agent is None:
         return rows
-    kept = rows.filter(pl.col("agent") == agent)
-    if kept.is_empty():
-        known = ", ".join(f"'{name}'" for name in sorted(rows["agent"].drop_nulls().unique()))
-        raise DataError(f"No transition is of agent '{agent}'. Known: {known or 'none is named'}.")
-    return kept
+    of_agent = rows.filter(pl.col("agent") == agent)
+    if of_agent.is_empty():
+        names = ", ".join(f"'{name}'" for name in sorted(rows["agent"].drop_nulls().unique()))
+        raise DataError(f"No transition is of agent '{agent}'. Known: {names or 'none is named'}.")
+    return of_agent
 
 
 def _unrewarded(db: Store) -> list[str]:
@@ -235,8 +235,8 @@ def _shuffled(store: StoreLike, training: Training) -> int | None:
 
 def _input_hash(config: Mapping[str, Any], data: str) -> str:
     """Hash the inputs that must be unchanged for an interrupted training to continue."""
-    kept = {name: value for name, value in config.items() if name not in CHANGES_NOTHING}
-    return sha256((data + to_json(kept)).encode()).hexdigest()
+    inputs = {name: value for name, value in config.items() if name not in CHANGES_NOTHING}
+    return sha256((data + to_json(inputs)).encode()).hexdigest()
 
 
 @contextmanager

@@ -172,8 +172,8 @@ def algorithm_settings(kind: type[Any], name: str, training: Training) -> Any:
     fields = {f.name: f for f in dataclasses.fields(kind)}
     values = dict(training.algorithm)
     if unknown := values.keys() - fields.keys():
-        known = ", ".join(f"{f.name}={f.default}" for f in fields.values()) or "none"
-        raise DataError(f"{name} has no setting '{min(unknown)}'. Its settings: {known}.")
+        settings = ", ".join(f"{f.name}={f.default}" for f in fields.values()) or "none"
+        raise DataError(f"{name} has no setting '{min(unknown)}'. Its settings: {settings}.")
     for setting, value in values.items():
         default = fields[setting].default
         # `type` and not `isinstance`, because True is an int too.

@@ -59,20 +59,20 @@ def _match_results(messages: Sequence[dict[str, Any]]) -> None:
         LeftOutError: If a result answers no call, which OpenAI refuses.
     """
     calls = [call for message in messages for call in message.get("tool_calls") or ()]
-    known = {call["id"] for call in calls}
-    free = (name for n in count(1) if (name := f"call_{n}") not in known)
-    asked: list[str] = []
+    used_ids = {call["id"] for call in calls}
+    free = (name for n in count(1) if (name := f"call_{n}") not in used_ids)
+    open_calls: list[str] = []
     unnamed: deque[str] = deque()
     for message in messages:
         for call in message.get("tool_calls") or ():
             if not call["id"]:
                 call["id"] = next(free)
                 unnamed.append(call["id"])
-            asked.append(call["id"])
+            open_calls.append(call["id"])
         if message["role"] == "tool":
             if not message["tool_call_id"] and unnamed:
                 message["tool_call_id"] = unnamed.popleft()
-            if message["tool_call_id"] not in asked:
+            if message["tool_call_id"] not in open_calls:
                 raise LeftOutError("a tool result that answers no tool call")
 
 

@@ -18,8 +18,8 @@ from otel_lightning.learner.export.formats.rows import (
 
 def row(source: Row) -> dict[str, Any]:
     """Return the prompt and the completion; the loss is computed on the completion only."""
-    said = {"prompt": prompt_of(source), "completion": answer_of(source["completion"])}
-    return said | {"tools": tools_of(source)} | origin(source)
+    example = {"prompt": prompt_of(source), "completion": answer_of(source["completion"])}
+    return example | {"tools": tools_of(source)} | origin(source)
 
 
 FORMAT = Format(

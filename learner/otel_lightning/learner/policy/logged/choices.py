@@ -153,9 +153,9 @@ def read_choices(
         check_lost({arm: (lost, attempts) for arm, lost, attempts in lost_attempts(store).rows()})
     if window.missing is None and still_open.height:
         joined = pl.concat([joined, still_open])
-    known = with_checked_propensities(store, joined, window, versions, together=together)
-    known, units = _with_units_as_tasks(store, window, known)
-    rewarded, unrewarded = _by_reward(known)
+    choices = with_checked_propensities(store, joined, window, versions, together=together)
+    choices, units = _with_units_as_tasks(store, window, choices)
+    rewarded, unrewarded = _by_reward(choices)
     usable = rewarded.drop_nulls("propensity")
     return LoggedChoices(
         rows=usable.select(COLUMNS),
@@ -181,7 +181,7 @@ def _no_reward(window: Window) -> DataError:
 
 
 def _with_units_as_tasks(
-    store: Store, window: Window, known: pl.DataFrame
+    store: Store, window: Window, choices: pl.DataFrame
 ) -> tuple[pl.DataFrame, Units]:
     """Count copies, and the rollouts of what an arm is kept for, as one task.
 
@@ -190,18 +190,18 @@ def _with_units_as_tasks(
             their shares are not as the propensities say, or if they follow how easy a task is.
     """
     if window.task_by == "id":
-        return known, NO_UNITS
+        return choices, NO_UNITS
     with bounded(store):
         by_user = window.task_by == "user"
-        found, units = read_units_as_tasks(store, known, window.key, by_user=by_user)
-    check_serial(found)
+        by_unit, units = read_units_as_tasks(store, choices, window.key, by_user=by_user)
+    check_serial(by_unit)
     if window.propensities not in {"frequencies", "random"}:
-        check_ease(found)
+        check_ease(by_unit)
         if window.missing != DROP:  # what is dropped was drawn too
-            check_shares(found)
+            check_shares(by_unit)
     if units.before == units.after:
-        return known, units
-    return found.with_columns(split(window.held_out), task="task_hash"), units
+        return choices, units
+    return by_unit.with_columns(split(window.held_out), task="task_hash"), units
 
 
 def _without_joint(store: Store, staged: pl.DataFrame, key: str) -> tuple[pl.DataFrame, int]:
@@ -209,19 +209,21 @@ def _without_joint(store: Store, staged: pl.DataFrame, key: str) -> tuple[pl.Dat
     versions = drawn_with_others(store, key)
     if not versions:
         return staged, 0
-    left, out = _parted(staged, pl.col("policy_version").is_in(versions).fill_null(value=False))
-    if left.is_empty():
+    alone, joint_choices = _parted(
+        staged, pl.col("policy_version").is_in(versions).fill_null(value=False)
+    )
+    if alone.is_empty():
         raise DataError(
-            f"All {out.height} choices of flag '{key}' were drawn together with those of other "
-            "flags, by a policy of several. Learn with its key, or collect rollouts in which "
+            f"All {joint_choices.height} choices of flag '{key}' were drawn together with those of "
+            "other flags, by a policy of several. Learn with its key, or collect rollouts in which "
             f"'{key}' is drawn alone."
         )
-    return left, out.height
+    return alone, joint_choices.height
 
 
-def _by_reward(known: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _by_reward(choices: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Part the rollouts with a reward from those without one that have a propensity."""
-    rewarded, unrewarded = _parted(known, pl.col("outcome").is_null())
+    rewarded, unrewarded = _parted(choices, pl.col("outcome").is_null())
     return rewarded, unrewarded.drop_nulls("propensity")
 
 
@@ -250,28 +252,28 @@ def as_choices(rows: pl.DataFrame, arms: Sequence[str]) -> Choices:
 
 def _stage_choices(store: Store, window: Window) -> bool:
     """Stage the choices; return whether they are combinations of several flags."""
-    known = known_keys(store)
-    flags = flags_of(window.key, dict.fromkeys(known))
+    keys = known_keys(store)
+    flags = flags_of(window.key, dict.fromkeys(keys))
     if len(set(flags)) < len(flags):
         raise DataError(f"Key '{window.key}' names a flag twice. Name each flag once.")
     since, until = _text(window.since), _text(window.until)
     if stage_choices(store, flags, since, until):
         return len(flags) > 1
-    if set(flags) <= set(known):
+    if set(flags) <= set(keys):
         raise DataError(
             f"Flag '{window.key}' has no choices between --since and --until. Widen them."
         )
-    raise DataError(f"The store has no choices for flag '{window.key}'. {keys_hint(known)}")
+    raise DataError(f"The store has no choices for flag '{window.key}'. {keys_hint(keys)}")
 
 
 def _shuffled(staged: pl.DataFrame, seed: int) -> pl.DataFrame:
     """Permute the outcomes among the rollouts that have one: a negative control."""
     rewarded = pl.col("outcome").is_not_null()
     # Only rollouts with a reward take part, so which rewards are missing stays as it was.
-    mixed = staged.filter(rewarded)["outcome"].shuffle(seed)
+    shuffled_outcomes = staged.filter(rewarded)["outcome"].shuffle(seed)
     # The n-th rewarded rollout gets the n-th of the shuffled rewards.
-    place = pl.when(rewarded).then(rewarded.cum_sum() - 1)
-    return staged.with_columns(outcome=pl.lit(mixed).gather(place))
+    position = pl.when(rewarded).then(rewarded.cum_sum() - 1)
+    return staged.with_columns(outcome=pl.lit(shuffled_outcomes).gather(position))
 
 
 def _text(time: datetime | None) -> str | None:

@@ -42,17 +42,17 @@ def with_checked_propensities(
         check_random(joined, read_inputs(store, MAX_INPUTS))
     # Versions of contextual policies have no fixed propensity. They are filled in afterwards, from
     # the features of each rollout.
-    known = with_propensities(joined, window.propensities, versions, together=together)
+    choices = with_propensities(joined, window.propensities, versions, together=together)
     if window.propensities in {"auto", "version"}:
-        known = _in_context(store, window.key, known, together=together)
-    _check_propensities(known, window.key)
-    _check_finite(known.drop_nulls(["propensity", "outcome"]))
-    return known
+        choices = _in_context(store, window.key, choices, together=together)
+    _check_propensities(choices, window.key)
+    _check_finite(choices.drop_nulls(["propensity", "outcome"]))
+    return choices
 
 
 def with_propensities(
     joined: pl.DataFrame,
-    wanted: str,
+    chosen_source: str,
     versions: Mapping[str, Mapping[str, float]],
     *,
     together: bool,
@@ -64,33 +64,33 @@ def with_propensities(
 
     Args:
         joined: The choices: columns arm, propensity and policy_version.
-        wanted: The source, as `--propensities` names it.
+        chosen_source: The source, as `--propensities` names it.
         versions: Probability of each arm by policy version.
         together: Whether one policy chose several flags together.
     """
-    if wanted in {"frequencies", "random"}:
+    if chosen_source in {"frequencies", "random"}:
         # Within a version, since each version had its own shares; pooled frequencies would be wrong
         # for both.
         shares = pl.len().over("policy_version", "arm") / pl.len().over("policy_version")
-        source = "frequencies" if wanted == "frequencies" else DRAWN_AT_RANDOM
+        source = "frequencies" if chosen_source == "frequencies" else DRAWN_AT_RANDOM
         return joined.with_columns(propensity=shares, source=pl.lit(source))
     complete = not together and not joined["propensity"].null_count()
-    if wanted == "trace" or (wanted == "auto" and complete):
+    if chosen_source == "trace" or (chosen_source == "auto" and complete):
         return joined.with_columns(source=pl.lit("trace"))
-    both = joined.join(
+    with_versions = joined.join(
         _of_versions(versions),
         on=["policy_version", "arm"],
         how="left",
         maintain_order="left",  # of time
     )
-    if wanted == "version":
-        return both.with_columns(propensity="of_version", source=pl.lit("version"))
+    if chosen_source == "version":
+        return with_versions.with_columns(propensity="of_version", source=pl.lit("version"))
     # The source that comes first wins, and names itself in the column `source`.
-    first, then = ("of_version", "propensity") if together else ("propensity", "of_version")
+    first, second = ("of_version", "propensity") if together else ("propensity", "of_version")
     by_trace = pl.col(first).is_null() if together else pl.col(first).is_not_null()
     trace = pl.when(by_trace).then(pl.lit("trace"))
-    return both.with_columns(
-        propensity=pl.coalesce(first, then),
+    return with_versions.with_columns(
+        propensity=pl.coalesce(first, second),
         source=trace.otherwise(pl.lit("version")),
     )
 
@@ -106,31 +106,31 @@ def _of_versions(versions: Mapping[str, Mapping[str, float]]) -> pl.DataFrame:
     return pl.DataFrame(shares, schema)
 
 
-def _in_context(store: Store, key: str, known: pl.DataFrame, *, together: bool) -> pl.DataFrame:
+def _in_context(store: Store, key: str, choices: pl.DataFrame, *, together: bool) -> pl.DataFrame:
     """Fill in the propensities of contextual policies from the targeting rules that were served."""
     for version, part, spec in versions_in_context(store, key):
-        mine = pl.col("propensity").is_null() | pl.lit(together)
-        mine &= pl.col("policy_version") == version
-        rows = known.filter(mine)
+        is_of_version = pl.col("propensity").is_null() | pl.lit(together)
+        is_of_version &= pl.col("policy_version") == version
+        rows = choices.filter(is_of_version)
         if rows.is_empty():
             continue
         arms = sorted(arms_of(part) | set(rows["arm"].unique()))
         features = read_features(store, spec, rows["rollout_id"])
         table = shares_in_context(part, features, arms, {})
-        given = table[np.arange(rows.height), numbered(rows["arm"], arms)]
+        served_shares = table[np.arange(rows.height), numbered(rows["arm"], arms)]
         # An arm that the rules cannot serve was not chosen by them: its propensity is unknown, not
         # 0.
-        shares = [share if share > 0 else None for share in given.tolist()]
+        shares = [share if share > 0 else None for share in served_shares.tolist()]
         in_context = pl.DataFrame({"rollout_id": rows["rollout_id"], "in_context": shares})
-        known = (
-            known.join(in_context, on="rollout_id", how="left", maintain_order="left")
+        choices = (
+            choices.join(in_context, on="rollout_id", how="left", maintain_order="left")
             .with_columns(
                 propensity=pl.coalesce("in_context", "propensity"),
-                source=pl.when(mine).then(pl.lit("version")).otherwise("source"),
+                source=pl.when(is_of_version).then(pl.lit("version")).otherwise("source"),
             )
             .drop("in_context")
         )
-    return known
+    return choices
 
 
 def _check_finite(logged: pl.DataFrame) -> None:

@@ -45,10 +45,10 @@ def known_keys(store: Store) -> list[str]:
     return [str(key) for key in read(store, __package__, "keys")["key"].to_list()]
 
 
-def keys_hint(known: Sequence[str]) -> str:
+def keys_hint(keys: Sequence[str]) -> str:
     """Say which flags have choices in the store, or how choices come into it."""
-    if known:
-        return f"It has: {', '.join(known)}."
+    if keys:
+        return f"It has: {', '.join(keys)}."
     return (
         "It has none of any flag. Let the agent evaluate the flag by OpenFeature, or set "
         "LIGHTNING_POLICY to the flag file in the agent's environment, and run it."
@@ -74,13 +74,13 @@ def stage_choices(store: Store, keys: Sequence[str], since: str | None, until: s
     return store.count("policy_choices")
 
 
-def _stage_first_choices(store: Store, most: int) -> bool:
+def _stage_first_choices(store: Store, max_choices: int) -> bool:
     """Stage the first choice of each rollout if a rollout has several among `most` choices.
 
     Returns:
         Whether one has.
     """
-    repeated = number(store, statement(__package__, "repeated", most=most)) > 0
+    repeated = number(store, statement(__package__, "repeated", most=max_choices)) > 0
     if repeated:
         store.execute(statement(__package__, "stage_choices"))
     return repeated
@@ -133,17 +133,17 @@ def lost_attempts(store: Store) -> pl.DataFrame:
     return read(store, __package__, "lost_attempts")
 
 
-def read_inputs(store: Store, most: int) -> pl.DataFrame:
+def read_inputs(store: Store, max_rollouts: int) -> pl.DataFrame:
     """Read the service and the user's text of the first call of some rollouts with a choice.
 
     Args:
         store: An open store with staged choices.
-        most: Largest number of rollouts; they are chosen by the hash of their id.
+        max_rollouts: Largest number of rollouts; they are chosen by the hash of their id.
 
     Returns:
         Columns rollout_id, service_name and input.
     """
-    return read(store, __package__, "inputs", most=most)
+    return read(store, __package__, "inputs", most=max_rollouts)
 
 
 def are_inputs_shared(store: Store) -> bool:
@@ -226,9 +226,9 @@ def _with_single_rewards(store: Store, name: str | None, *, recent: bool) -> pl.
     values: dict[str, Value] = {"recent": recent, "chosen": chosen, "scored": scored}
     values["most"] = count + 1
     rows = read(store, __package__, "single_choices", **values)
-    known = rows["outcome"].drop_nulls()
+    rewards = rows["outcome"].drop_nulls()
     # Anything unusual takes the general way, which also finds the right error message.
-    if rows.height > count or known.is_empty() or not known.is_finite().all():
+    if rows.height > count or rewards.is_empty() or not rewards.is_finite().all():
         return None
     hashes = np.sort(rows["id_hash"].to_numpy())
     if (hashes[1:] == hashes[:-1]).any():

@@ -27,56 +27,56 @@ PARTS = 4
 
 
 def read_units_as_tasks(
-    store: Store, known: pl.DataFrame, key: str, *, by_user: bool
+    store: Store, choices: pl.DataFrame, key: str, *, by_user: bool
 ) -> tuple[pl.DataFrame, Units]:
     """Give all rollouts of what an arm is kept for, and all copies, a common task_hash.
 
     Args:
         store: An open store with staged choices.
-        known: The choices in time order.
+        choices: The choices in time order.
         key: The flag, or several flags.
         by_user: Whether the user's texts may be read to find copies.
     """
-    inputs = _copies(store, known) if by_user else None
-    shared = _shared(store, known, flags_of(key, dict.fromkeys(known_keys(store))))
-    return with_multiples_as_one(*as_units(known, shared, inputs))
+    inputs = _copies(store, choices) if by_user else None
+    shared = _shared(store, choices, flags_of(key, dict.fromkeys(known_keys(store))))
+    return with_multiples_as_one(*as_units(choices, shared, inputs))
 
 
-def read_copies_as_tasks(store: Store, known: pl.DataFrame) -> tuple[pl.DataFrame, Units]:
+def read_copies_as_tasks(store: Store, choices: pl.DataFrame) -> tuple[pl.DataFrame, Units]:
     """Give all copies a common task_hash, and leave all other tasks as they are.
 
     Args:
         store: An open store with staged choices.
-        known: The choices in time order.
+        choices: The choices in time order.
     """
-    inputs = _copies(store, known)
-    return (known, NO_UNITS) if inputs is None else as_units(known, NOTHING_SHARED, inputs)
+    inputs = _copies(store, choices)
+    return (choices, NO_UNITS) if inputs is None else as_units(choices, NOTHING_SHARED, inputs)
 
 
-def _copies(store: Store, known: pl.DataFrame) -> pl.DataFrame | None:
+def _copies(store: Store, choices: pl.DataFrame) -> pl.DataFrame | None:
     """Read the inputs of copies: columns rollout_id and value; None if there are no copies.
 
     Whether there are copies is decided by a sample of the inputs, with all rollouts of each.
     """
     if not are_inputs_shared(store):
         return None
-    tasks, every = known["task"].n_unique(), max(known.height // SAMPLE, 1)
-    sample = known.join(read_user_texts(store, every), on="rollout_id", maintain_order="left")
+    tasks, every = choices["task"].n_unique(), max(choices.height // SAMPLE, 1)
+    sample = choices.join(read_user_texts(store, every), on="rollout_id", maintain_order="left")
     if not drawn_together(with_telling_texts(sample, tasks)):
         return None
-    all_ = known.join(read_user_texts(store, 1, staged=True), on="rollout_id")
-    return with_telling_texts(all_, tasks).select("rollout_id", value="input")
+    with_texts = choices.join(read_user_texts(store, 1, staged=True), on="rollout_id")
+    return with_telling_texts(with_texts, tasks).select("rollout_id", value="input")
 
 
-def _shared(store: Store, known: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+def _shared(store: Store, choices: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """Read what rollouts share: of a large log only some parts, unless arms are kept in them."""
-    equal, times = at_equal_times(known), known["time"].drop_nulls()
-    if known.height <= SAMPLE or len(times) <= SAMPLE:
+    equal, times = at_equal_times(choices), choices["time"].drop_nulls()
+    if choices.height <= SAMPLE or len(times) <= SAMPLE:
         return pl.concat([read_units(store, keys), equal])
     size = SAMPLE // PARTS
     starts = np.linspace(0, len(times) - 1 - size, PARTS).astype(int).tolist()
     parts = [read_units(store, keys, between=(times[at], times[at + size])) for at in starts]
     # The choices are in time order, so a part of the time is a slice of them.
-    some = pl.concat([known.slice(at, size) for at in starts])
-    kept = as_units(some, pl.concat(parts).unique())[1].names
-    return pl.concat([read_units(store, keys, only=kept), equal]) if kept else equal
+    sampled = pl.concat([choices.slice(at, size) for at in starts])
+    kept_by = as_units(sampled, pl.concat(parts).unique())[1].names
+    return pl.concat([read_units(store, keys, only=kept_by), equal]) if kept_by else equal

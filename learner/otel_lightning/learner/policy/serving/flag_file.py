@@ -84,8 +84,8 @@ def parse_flag_file(path: Path, text: str, key: str) -> FlagFile:
     flags = document.get("flags") if isinstance(document, dict) else None
     for name in joint.flags_of(key, flags or {}):
         if not isinstance(flags, dict) or not isinstance(flags.get(name), dict):
-            known = ", ".join(sorted(flags)) if isinstance(flags, dict) and flags else "none"
-            raise DataError(f"'{path}' has no flag '{name}'. Its flags: {known}.")
+            names = ", ".join(sorted(flags)) if isinstance(flags, dict) and flags else "none"
+            raise DataError(f"'{path}' has no flag '{name}'. Its flags: {names}.")
         _check_rules(flags[name], path, name)
     together = joint.flags_of(key, document["flags"])
     if len(together) > 1:
@@ -149,8 +149,8 @@ def text_with_former_part(
     for name, members in texts.items():
         for member in reversed(PARTS) if name in file.document["flags"] else ():
             text = with_member_text(text, ("flags", name), member, members.get(member))
-    former = flag_document.flag_part(parse_flag_file(file.path, text, key).document, key)
-    if former == flag_document.flag_part(changed, key):
+    restored = flag_document.flag_part(parse_flag_file(file.path, text, key).document, key)
+    if restored == flag_document.flag_part(changed, key):
         return text
     return text_with_part(file, changed, key)
 
@@ -164,11 +164,17 @@ def text_with_part(file: FlagFile, changed: Mapping[str, Any], key: str) -> str:
     parts = joint.parted(part, real, keys) if len(keys) > 1 else {key: part}
     text = file.text
     for name, members in parts.items():
-        new = {member: value for member, value in members.items() if value or member in flags[name]}
+        changed_members = {
+            member: value for member, value in members.items() if value or member in flags[name]
+        }
         # A member that a policy added goes with it, instead of staying as an empty object.
-        removed = [member for member, value in new.items() if not value and flags[name][member]]
-        left = {member: value for member, value in new.items() if member not in removed}
-        text = with_members(text, ("flags", name), left)
+        removed = [
+            member for member, value in changed_members.items() if not value and flags[name][member]
+        ]
+        written = {
+            member: value for member, value in changed_members.items() if member not in removed
+        }
+        text = with_members(text, ("flags", name), written)
         for member in removed:
             text = without_member(text, ("flags", name), member)
     return text
@@ -217,10 +223,10 @@ def _check_unchanged(file: FlagFile | None) -> None:
     if file is None:
         return
     try:
-        same = file.path.read_bytes() == file.text.encode()
+        is_unchanged = file.path.read_bytes() == file.text.encode()
     except OSError:
-        same = False
-    if not same:
+        is_unchanged = False
+    if not is_unchanged:
         raise ChangedError(
             f"'{file.path}' was changed by another program in the meantime, so it was left as it "
             "is. Run the command again."

@@ -34,24 +34,24 @@ def cells(names: Sequence[str]) -> list[dict[str, bool]]:
 
 
 def rule(
-    names: Sequence[str], weights: Callable[[Cell], Mapping[str, int]], known: Cell | None = None
+    names: Sequence[str], weights: Callable[[Cell], Mapping[str, int]], tested: Cell | None = None
 ) -> dict[str, Any]:
     """Write nested `if` rules whose leaves are `fractional` rules.
 
     Args:
         names: The features that the rules test, outermost first.
         weights: Function from a combination of features to the weight of each arm.
-        known: Values of the features that the enclosing rules test.
+        tested: Values of the features that the enclosing rules test.
 
     Example:
         >>> rule(["vip"], lambda cell: {"a": 9} if cell["vip"] else {"b": 1})
         {'if': [{'var': 'vip'}, {'fractional': [['a', 9]]}, {'fractional': [['b', 1]]}]}
     """
-    known = known or {}
+    tested = tested or {}
     if not names:
-        return {"fractional": [[arm, weight] for arm, weight in weights(known).items()]}
+        return {"fractional": [[arm, weight] for arm, weight in weights(tested).items()]}
     first, *rest = names
-    branches = [rule(rest, weights, {**known, first: value}) for value in (True, False)]
+    branches = [rule(rest, weights, {**tested, first: value}) for value in (True, False)]
     return {"if": [{"var": first}, *branches]}
 
 

@@ -36,11 +36,11 @@ def with_members(text: str, path: tuple[str, ...], values: Mapping[str, Any]) ->
     # it.
     for name, value in values.items():
         start = _find(text, path)
-        there = {member.name: member for member in _members(text, start)}
-        if name in there:
-            text = _changed(text, there[name], value)
+        members = {member.name: member for member in _members(text, start)}
+        if name in members:
+            text = _changed(text, members[name], value)
         else:
-            text = _appended(text, start, list(there.values()), (name, value))
+            text = _appended(text, start, list(members.values()), (name, value))
     return text
 
 
@@ -69,8 +69,8 @@ def member_text(text: str, path: tuple[str, ...], name: str) -> str | None:
         >>> member_text('{"a": {"b": [1,  2]}}', ("a",), "b")
         '[1,  2]'
     """
-    there = {member.name: member for member in _members(text, _find(text, path))}
-    return text[there[name].value_start : there[name].end] if name in there else None
+    members = {member.name: member for member in _members(text, _find(text, path))}
+    return text[members[name].value_start : members[name].end] if name in members else None
 
 
 def with_member_text(text: str, path: tuple[str, ...], name: str, written: str | None) -> str:
@@ -84,16 +84,16 @@ def with_member_text(text: str, path: tuple[str, ...], name: str, written: str |
         return text if written is None else with_members(text, path, {name: json.loads(written)})
     if written is None:
         return without_member(text, path, name)
-    there = {member.name: member for member in _members(text, _find(text, path))}
-    return text[: there[name].value_start] + written + text[there[name].end :]
+    members = {member.name: member for member in _members(text, _find(text, path))}
+    return text[: members[name].value_start] + written + text[members[name].end :]
 
 
 def _without(text: str, start: int, name: str) -> str:
     """Remove a member of the object that begins at position `start`."""
     members = list(_members(text, start))
-    place = max(i for i, member in enumerate(members) if member.name == name)
-    if place:
-        first, last = members[place - 1].end, members[place].end
+    index = max(i for i, member in enumerate(members) if member.name == name)
+    if index:
+        first, last = members[index - 1].end, members[index].end
     elif len(members) > 1:
         first, last = members[0].start, members[1].start
     else:
@@ -123,9 +123,9 @@ def _changed_object(text: str, start: int, value: Mapping[str, Any]) -> str:
             text = _without(text, start, name)
     for name, new in value.items():
         members = list(_members(text, start))
-        there = {member.name: member for member in members}
-        if name in there:
-            text = _changed(text, there[name], new)
+        by_name = {member.name: member for member in members}
+        if name in by_name:
+            text = _changed(text, by_name[name], new)
         else:
             text = _appended(text, start, members, (name, new))
     return text

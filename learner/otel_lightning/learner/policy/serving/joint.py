@@ -98,25 +98,25 @@ def combined(flags: Mapping[str, Any], keys: Sequence[str]) -> Part:
 
 def parted(combination: Mapping[str, Any], flags: Mapping[str, Any], keys: Sequence[str]) -> Part:
     """Return the targeting and metadata of each real flag for those of the combination."""
-    former = (combination["metadata"].get(FLAGS)) or {}
+    parts_before = (combination["metadata"].get(FLAGS)) or {}
     if (
-        _merged([_targeting(key, flags[key] | former[key]) for key in keys], _bucketing(keys))
+        _merged([_targeting(key, flags[key] | parts_before[key]) for key in keys], _bucketing(keys))
         == (combination["targeting"])
     ):
         # The combination is what the flags as they are would give, so they need not be rewritten.
-        return dict(former)  # such as the state that a rollback restores
+        return dict(parts_before)  # such as the state that a rollback restores
     version = combination["metadata"].get(POLICY_VERSION)
     parts = {}
     for number, key in enumerate(keys):
         targeting = _of_flag(combination["targeting"], number, _bucketing(keys))
-        kept = {
+        metadata = {
             name: value
-            for name, value in (former[key]["metadata"]).items()
+            for name, value in (parts_before[key]["metadata"]).items()
             if name != POLICY and not name.startswith(f"{PROPENSITY}.")
         }
         shares = _marginals(targeting)
-        kept |= {f"{PROPENSITY}.{name}": share for name, share in shares.items()}
-        parts[key] = {"targeting": targeting, "metadata": kept | {POLICY_VERSION: version}}
+        metadata |= {f"{PROPENSITY}.{name}": share for name, share in shares.items()}
+        parts[key] = {"targeting": targeting, "metadata": metadata | {POLICY_VERSION: version}}
     return parts
 
 

@@ -47,14 +47,16 @@ def shares_in_context(
     policy = flag_document.provider_policy(part)
     if policy:
         return _by_provider(policy, features, arms)
-    known = np.nan_to_num(features.values) > 0
+    is_set = np.nan_to_num(features.values) > 0
     # Evaluate the rules once per distinct combination of features, not once per rollout.
-    cells, number = np.unique(known, axis=0, return_inverse=True)
+    cells, number = np.unique(is_set, axis=0, return_inverse=True)
     rows = np.zeros((len(cells), len(arms)))
     for i, cell in enumerate(cells.tolist()):
-        given = dict(zip(features.names, cell, strict=True))
+        features_of_cell = dict(zip(features.names, cell, strict=True))
         targeting = part["targeting"]
-        shares = (flag_rules.shares_given(targeting, given) if targeting else None) or by_default
+        shares = (
+            flag_rules.shares_given(targeting, features_of_cell) if targeting else None
+        ) or by_default
         rows[i] = [shares.get(arm, 0.0) for arm in arms]
     return np.asarray(rows[number.ravel()], dtype=np.float64)
 

@@ -25,14 +25,14 @@ class Choices:
     """Share of the traffic of each arm that is too new to be learned, shape [K]; NaN for an arm
     that is learned. Empty means that all are learned."""
 
-    def where(self, kept: Booleans) -> "Choices":
+    def where(self, mask: Booleans) -> "Choices":
         """Select rollouts by a mask of shape [N]."""
         return replace(
             self,
-            taken=self.taken[kept],
-            propensities=self.propensities[kept],
-            rewards=self.rewards[kept],
-            tasks=self.tasks[kept],
+            taken=self.taken[mask],
+            propensities=self.propensities[mask],
+            rewards=self.rewards[mask],
+            tasks=self.tasks[mask],
         )
 
     def per_arm(self, values: Floats) -> Floats:

@@ -29,13 +29,13 @@ class Data(NamedTuple):
     counts: Floats
     """Number of rollouts of each one's task, shape [N]."""
 
-    def where(self, kept: Booleans) -> "Data":
+    def where(self, mask: Booleans) -> "Data":
         """Select rollouts by a mask of shape [N]; `counts` stay those of all rollouts."""
         return Data(
-            self.choices.where(kept),
-            self.probabilities[kept],
-            self.inputs[kept],
-            self.counts[kept],
+            self.choices.where(mask),
+            self.probabilities[mask],
+            self.inputs[mask],
+            self.counts[mask],
         )
 
 
@@ -57,20 +57,20 @@ def cross_fitted(choices: Choices, probabilities: Floats, features: Features) ->
     weights = {method.name: np.zeros(len(choices.taken)) for method in methods}
     # Each rollout is predicted by a model that saw none of its task, so that the model cannot have
     # learned the noise of the very reward that it corrects.
-    for kept, learned in _halves(choices.tasks):
+    for predicted, learned in _halves(choices.tasks):
         inside = data.where(learned)
         model = _reward_model(inside)
-        modelled[kept] = data.inputs[kept] @ model.T
+        modelled[predicted] = data.inputs[predicted] @ model.T
         fitted[learned] = (inside.inputs * model[inside.choices.taken]).sum(axis=1)
         for name, used in uses.items():
             # What the value takes from the model: the coefficients of theta, summed over the
             # predicted half.
-            parts = used[kept].T @ data.inputs[kept]  # [K, D + 1]
+            parts = used[predicted].T @ data.inputs[predicted]  # [K, D + 1]
             weights[name][learned] = _residual_weights(inside, parts)
     tried, inverse = choices.tried, choices.per_arm(1 / choices.propensities)
-    seen = contextual.logged_under(choices, probabilities, modelled)
+    logged = contextual.logged_under(choices, probabilities, modelled)
     return replace(
-        seen,
+        logged,
         # By propensities each arm's sum of 1 / mu is N in expectation; the ratio says how far its
         # logged number is from that.
         expected=len(choices.taken) / inverse[choices.taken],

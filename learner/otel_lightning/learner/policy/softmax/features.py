@@ -129,8 +129,8 @@ def check_leaks(features: Features, rewards: Floats) -> None:
             a feature with few values tell the reward as well as that, in whatever order.
     """
     for i, name in enumerate(features.names):
-        known = ~np.isnan(features.values[:, i]) & ~np.isnan(rewards)
-        column, reward = features.values[known, i], rewards[known]
+        is_known = ~np.isnan(features.values[:, i]) & ~np.isnan(rewards)
+        column, reward = features.values[is_known, i], rewards[is_known]
         if len(column) < 3 or column.std() == 0 or reward.std() == 0:  # noqa: PLR2004 - a line fits two
             continue
         correlation = float(np.corrcoef(column, reward)[0, 1])

@@ -70,10 +70,10 @@ def _record(
     explanations: Sequence[str],
     errors: Sequence[str],
 ) -> Record:
-    asked = next((_text(turn) for turn in turns if turn.role == "user"), "")
+    question = next((_text(turn) for turn in turns if turn.role == "user"), "")
     answers = [_text(turn) for turn in turns if turn.role == "assistant"]
     shown = {
-        "input": asked,
+        "input": question,
         "answer": answers[-1] if answers else "",
         "tool_errors": "\n".join(errors),
         "explanations": "\n".join(explanations),

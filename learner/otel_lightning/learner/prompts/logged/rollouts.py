@@ -112,9 +112,9 @@ def _with_copies_as_tasks(
     if window.task_by == "id":
         return staged, NO_UNITS
     versions = known_versions(store, window.key)
-    known = with_propensities(staged, "auto", versions, together=False)
+    choices = with_propensities(staged, "auto", versions, together=False)
     with bounded(store):
-        return read_copies_as_tasks(store, known.with_columns(task="task_hash"))
+        return read_copies_as_tasks(store, choices.with_columns(task="task_hash"))
 
 
 def _failed(rewards: pl.Series, threshold: float | None) -> pl.Series:
@@ -124,8 +124,8 @@ def _failed(rewards: pl.Series, threshold: float | None) -> pl.Series:
     """
     if threshold is not None:
         return rewards < threshold
-    least, most = float(rewards.to_numpy().min()), float(rewards.to_numpy().max())
-    return rewards < (least + most) / 2 if least < most else rewards <= 0
+    lowest, highest = float(rewards.to_numpy().min()), float(rewards.to_numpy().max())
+    return rewards < (lowest + highest) / 2 if lowest < highest else rewards <= 0
 
 
 def parents(rollouts: Rollouts, among: Sequence[str], support: int = 10) -> list[str]:
@@ -148,9 +148,9 @@ def parents(rollouts: Rollouts, among: Sequence[str], support: int = 10) -> list
             low=pl.mean("outcome") - NORMAL_97_5 * pl.std("outcome") / pl.len().sqrt(),
         )
     )
-    known = {arm: low for arm, count, low in bounds.iter_rows() if count >= support}
+    low_bounds = {arm: low for arm, count, low in bounds.iter_rows() if count >= support}
     # `sorted` is stable, so variants without a bound keep their order.
-    return sorted(among, key=lambda arm: -known.get(arm, -np.inf))
+    return sorted(among, key=lambda arm: -low_bounds.get(arm, -np.inf))
 
 
 def choose(rollouts: Rollouts, parent: str, count: int, call: int, seed: int) -> list[str]:
@@ -175,8 +175,8 @@ def choose(rollouts: Rollouts, parent: str, count: int, call: int, seed: int) ->
     failures = _dealt(own.filter("failed"), seed)
     successes = own.filter("own", ~pl.col("failed"))["rollout_id"].to_list()
     # If there are too few successes, failures fill their places.
-    wanted = min(len(failures), max(round(count * FAILURES), count - len(successes)))
-    return _window(failures, wanted, call) + _window(successes, count - wanted, call)
+    failure_count = min(len(failures), max(round(count * FAILURES), count - len(successes)))
+    return _window(failures, failure_count, call) + _window(successes, count - failure_count, call)
 
 
 def _dealt(failures: pl.DataFrame, seed: int) -> list[str]:

@@ -30,20 +30,22 @@ def _upper_bound(rows: pl.DataFrame, name: str, parent: str) -> float:
     two is its propensity.
     """
     began = rows.filter(pl.col("arm") == name)["time"].min()
-    both = rows.filter(pl.col("arm").is_in([name, parent]))
-    both = both if began is None else both.filter(pl.col("time") >= began)
-    is_new = (both["arm"] == name).to_numpy()
+    since_both = rows.filter(pl.col("arm").is_in([name, parent]))
+    since_both = since_both if began is None else since_both.filter(pl.col("time") >= began)
+    is_new = (since_both["arm"] == name).to_numpy()
     if not is_new.any() or is_new.all():
         return float("inf")
-    rewards = both["outcome"].to_numpy().astype(np.float64)
+    rewards = since_both["outcome"].to_numpy().astype(np.float64)
     share = is_new.mean()
     compared = Compared(
         # Importance weights of "always this variant": 1 / propensity where it was served, else 0.
         new=Logged.without_model(rewards, is_new / share),
         live=Logged.without_model(rewards, ~is_new / (1 - share)),
-        tasks=(both["task_hash"].rank("dense").to_numpy() - 1).astype(np.int64),
+        tasks=(since_both["task_hash"].rank("dense").to_numpy() - 1).astype(np.int64),
     )
-    known = rows["outcome"].to_numpy()
-    if known.min() == known.max():
+    outcomes = rows["outcome"].to_numpy()
+    if outcomes.min() == outcomes.max():
         return float("inf")  # equal rewards show no difference
-    return held_out_verdict(compared, Requirements((float(known.min()), float(known.max())))).upper
+    return held_out_verdict(
+        compared, Requirements((float(outcomes.min()), float(outcomes.max())))
+    ).upper

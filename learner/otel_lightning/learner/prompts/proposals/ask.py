@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -100,8 +100,8 @@ class Proposer:
         if isinstance(response, Answer):
             return response
         reason = response.choices[0].finish_reason if response.choices else None
-        kept = {"finish_reason": reason, "content": text_of(response)}
-        return counted(response, json.dumps(kept))
+        content_and_reason = {"finish_reason": reason, "content": text_of(response)}
+        return counted(response, json.dumps(content_and_reason))
 
     def close(self) -> None:
         """Close the connections."""
@@ -132,15 +132,19 @@ def fitting(task: Task, records: Sequence[Record], limit: int) -> list[Record]:
     Raises:
         DataError: If not even one record fits.
     """
-    kept = list(records)
-    while kept and sum(len(message["content"]) for message in messages(task, kept)) > limit:
-        kept.pop()
-    if records and not kept:
+    fitting_records = list(records)
+    while fitting_records and _characters(messages(task, fitting_records)) > limit:
+        fitting_records.pop()
+    if records and not fitting_records:
         raise DataError(
             f"The prompt of variant '{task.parent}' and one record have more than {limit} "
             "characters. Raise --max-prompt."
         )
-    return kept
+    return fitting_records
+
+
+def _characters(prompt: Sequence[Mapping[str, str]]) -> int:
+    return sum(len(message["content"]) for message in prompt)
 
 
 def read_proposal(answer: Answer) -> Proposal:
@@ -151,17 +155,19 @@ def read_proposal(answer: Answer) -> Proposal:
     """
     if answer.refused:
         return Proposal(None, "", f"the endpoint refused the request: {answer.text}")
-    kept = json.loads(answer.text)
-    content = str(kept["content"])
+    cached = json.loads(answer.text)
+    content = str(cached["content"])
     # "length" means that the limit of tokens cut the answer; a filter may cut it too.
-    if kept["finish_reason"] != STOP:
-        ended = kept["finish_reason"] or "nothing said"
-        return Proposal(None, "", f"the answer did not end by itself (finish reason: {ended})")
+    if cached["finish_reason"] != STOP:
+        finish_reason = cached["finish_reason"] or "nothing said"
+        return Proposal(
+            None, "", f"the answer did not end by itself (finish reason: {finish_reason})"
+        )
     if len(content) > MAX_ANSWER_CHARACTERS:
         return Proposal(None, "", f"the answer has {len(content):,} characters")
     body = content.rpartition(THINKING)[2].strip()
-    if found := _object_with_prompt(body):
-        return Proposal(str(found["prompt"]), str(found.get("reason") or ""))
+    if fields := _object_with_prompt(body):
+        return Proposal(str(fields["prompt"]), str(fields.get("reason") or ""))
     # Exactly one fence, and nothing before it that looks like JSON which could not be read.
     is_one = body.count("```") == 2 and "{" not in body.split("```")[0]  # noqa: PLR2004
     if is_one and (fence := FENCE.search(body)):
@@ -189,10 +195,10 @@ def _object_with_prompt(body: str) -> dict[str, Any] | None:
 
 
 def _keep(prompt: str) -> str:
-    kept = placeholders(prompt)
-    if not kept:
+    counts = placeholders(prompt)
+    if not counts:
         return "It has no placeholders such as {name}, and must get none."
-    listed = ", ".join(f"{name} ({count} times)" for name, count in sorted(kept.items()))
+    listed = ", ".join(f"{name} ({count} times)" for name, count in sorted(counts.items()))
     return f"Keep each placeholder exactly, as often as it is there now, and add none: {listed}."
 
 

@@ -77,8 +77,8 @@ def copied(text: str, parent: str, shown: Iterable[str]) -> str | None:
     allowed = set(_runs(parent))
     # Words that the parent has too are not copied from a record.
     of_records = {run for record in shown for run in _runs(record)} - allowed
-    found = next((run for run in _runs(text) if run in of_records), None)
-    return None if found is None else BETWEEN_UNSPACED.sub("", " ".join(found))
+    copied_run = next((run for run in _runs(text) if run in of_records), None)
+    return None if copied_run is None else BETWEEN_UNSPACED.sub("", " ".join(copied_run))
 
 
 def _runs(text: str) -> list[tuple[str, ...]]:
@@ -124,11 +124,11 @@ def _length(text: str, limits: Limits) -> str | None:
 
 
 def _placeholders(text: str, limits: Limits) -> str | None:
-    wanted, found = placeholders(limits.parent), placeholders(text)
+    of_parent, of_proposal = placeholders(limits.parent), placeholders(text)
     # Counters: a placeholder that occurs less often than before is missing as well.
-    if missing := wanted - found:
+    if missing := of_parent - of_proposal:
         return f"it lost the placeholder {min(missing)}"
-    if added := found - wanted:
+    if added := of_proposal - of_parent:
         return f"it has the new placeholder {min(added)}, which the agent does not fill in"
     return None
 

@@ -44,14 +44,14 @@ def history(store: Store, key: str, retired: frozenset[str]) -> History:
 
 def retired_variants(document: Mapping[str, Any], key: str, live: Mapping[str, float]) -> set[str]:
     """Return the proposed variants that the flag has but does not serve."""
-    there = document["flags"][key].get("variants") or {}
-    return {name for name in candidates_of(document, key) if name in there and name not in live}
+    variants = document["flags"][key].get("variants") or {}
+    return {name for name in candidates_of(document, key) if name in variants and name not in live}
 
 
 def unfinished(store: Store, key: str) -> str | None:
     """Return the id of a run that recorded its proposals and was killed before it ended."""
-    found = read(store, __package__, "unfinished", key=key)["run_id"].to_list()
-    return found[0] if found else None
+    run_ids = read(store, __package__, "unfinished", key=key)["run_id"].to_list()
+    return run_ids[0] if run_ids else None
 
 
 def proposals_of(store: Store, run_id: str) -> list[dict[str, Any]]:

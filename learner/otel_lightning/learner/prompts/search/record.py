@@ -76,7 +76,7 @@ class SearchRecord:
     @property
     def rollouts(self) -> int:
         """Number of rollouts that all starts together have begun."""
-        return sum(done.rollouts + done.unused for done in self.evaluations)
+        return sum(evaluation.rollouts + evaluation.unused for evaluation in self.evaluations)
 
     def pinned(self, plan: Plan) -> Plan:
         """Return the plan with the beginning of this search, which is noted by the first start."""
@@ -95,7 +95,9 @@ class SearchRecord:
         """Return the rollouts that an evaluation takes from the budget besides its own."""
         if self._is_known(number, key):
             return self.evaluations[number].unused
-        return sum(done.rollouts + done.unused for done in self.evaluations[number:])
+        return sum(
+            evaluation.rollouts + evaluation.unused for evaluation in self.evaluations[number:]
+        )
 
     def begin(self, number: int, key: str, rollouts: int) -> None:
         """Note an evaluation before its first rollout, unless an earlier start has noted it."""
@@ -121,11 +123,11 @@ class SearchRecord:
     def _save(self) -> None:
         if self.folder is None:
             return
-        kept = asdict(self)
+        saved = asdict(self)
         for name in ("name", "folder", "replaces"):
-            del kept[name]
+            del saved[name]
         with replaced(self.folder / FILE) as file:
-            file.write_text(json.dumps(kept), encoding="utf-8")
+            file.write_text(json.dumps(saved), encoding="utf-8")
 
 
 def evaluation_key(tasks: Sequence[Task], value: Any) -> str:
@@ -156,7 +158,7 @@ def opened_search(
     prefix = f"search-{_hash(identity)[:10]}-"
     with opened(store) as db:
         ended = set(read(db, __package__, "ended_searches", prefix=prefix)["run_id"])
-    known = variants_with_text(flag_file.read_flag_file(flags, key), key)
+    variants = variants_with_text(flag_file.read_flag_file(flags, key), key)
     replaces = None
     for number in count(1):
         name = f"{prefix}{number}"
@@ -167,7 +169,7 @@ def opened_search(
         with _alone(own):
             record = _read(own)
             begun = record.beginning
-            parent = known.get(begun.parent) if begun else None
+            parent = variants.get(begun.parent) if begun else None
             if begun and (parent is None or parent.value != begun.value):
                 # Its proposals could not be written: they improve a prompt that is gone.
                 record.give_up()
@@ -196,17 +198,17 @@ def _read(folder: Path) -> SearchRecord:
     if not file.exists():
         return SearchRecord(folder.name, folder)
     try:
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        beginning = kept["beginning"]
+        saved = json.loads(file.read_text(encoding="utf-8"))
+        beginning = saved["beginning"]
         evaluations = [
-            Evaluation(**row | {"graded": _graded(row["graded"])}) for row in kept["evaluations"]
+            Evaluation(**row | {"graded": _graded(row["graded"])}) for row in saved["evaluations"]
         ]
         return SearchRecord(
             folder.name,
             folder,
             Beginning(**beginning) if beginning else None,
             evaluations,
-            kept["given_up"],
+            saved["given_up"],
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(

@@ -108,13 +108,13 @@ class Search:
                 f"A search needs at least {2 * MINIBATCH} training tasks, and there are "
                 f"{len(self.tasks)}."
             )
-        least = self.validation + self.iteration
-        if self.budget < least:
+        minimum = self.validation + self.iteration
+        if self.budget < minimum:
             raise DataError(
                 f"--budget {self.budget} does not suffice to try one prompt: scoring the present "
                 f"one takes {number_of(self.validation, 'rollout')}, and a new one up to "
                 f"{self.iteration}. Give "
-                f"at least {least}."
+                f"at least {minimum}."
             )
 
 
@@ -123,8 +123,8 @@ class NoProposalError(Exception):
 
 
 @dataclass(slots=True)
-class _Asked:
-    """The inputs with which the search asks for a prompt, and the proposals so far."""
+class _ProposalState:
+    """The inputs of each request for a prompt, and the proposals so far."""
 
     plan: Plan
     request: Request
@@ -137,8 +137,8 @@ class _Asked:
 class Adapter(GEPAAdapter[AgentTask, Any, Any]):
     """GEPA's view of the agent: it inherits, because a look-alike would be ignored silently."""
 
-    def __init__(self, search: Search, asked: _Asked, parent: Variant) -> None:
-        self._search, self._asked, self._parent = search, asked, parent
+    def __init__(self, search: Search, state: _ProposalState, parent: Variant) -> None:
+        self._search, self._state, self._parent = search, state, parent
         self.spent = 0
         self.missing = 0
         """Rollouts without a reward."""
@@ -170,8 +170,8 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
             )
         self.missing += len(tasks) - len(rewards)
         # The mean of the others neither rewards nor punishes a prompt for a grader's failure.
-        others = sum(rewards) / len(rewards)
-        scores = [result.rewards.get(task.task_id, others) for task in batch]
+        mean = sum(rewards) / len(rewards)
+        scores = [result.rewards.get(task.task_id, mean) for task in batch]
         shown = [result.records.get(task.task_id) for task in batch]
         return EvaluationBatch(
             outputs=[None] * len(batch),
@@ -240,32 +240,32 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
         return self.failure is not None or self.spent + self._search.iteration > self._search.budget
 
     def _proposed(self, candidate: Texts, component: str, records: tuple[Record, ...]) -> str:
-        asked = self._asked
+        state = self._state
         name = WHOLE_TEXT if component == WHOLE else component
         for _ in range(TRIES):
             task = Task(
                 parent=self._parent.name,
                 component=name,
                 prompt=candidate[component],
-                longest=asked.request.max_length,
-                tried=asked.plan.history.failed,
+                longest=state.request.max_length,
+                tried=state.plan.history.failed,
             )
             proposal = self._answer(task, records)
             judged = check_proposal(
-                proposal, (task, records), asked.plan, asked.names, asked.request
+                proposal, (task, records), state.plan, state.names, state.request
             )
-            asked.judged.append(judged)
+            state.judged.append(judged)
             if judged.candidate is not None:
                 return str(proposal.prompt)
         raise NoProposalError
 
     def _answer(self, task: Task, records: tuple[Record, ...]) -> Proposal:
-        asked = self._asked
-        payload = asked.proposer.prepare(task, records)
+        state = self._state
+        payload = state.proposer.prepare(task, records)
         # Part of the cache's key, so that a repeated question gets another answer.
-        number = asked.plan.history.count + len(asked.judged)
+        number = state.plan.history.count + len(state.judged)
         question = Question(question_key(payload, number), payload)
-        return read_proposal(answer_all(asked.session, [question])[question.key])
+        return read_proposal(answer_all(state.session, [question])[question.key])
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,10 +303,10 @@ def searching(
         parent = plan.variants[plan.parent]
         with closing(AnswerCache(request.cache)) as cache:
             session = Session(proposer, cache, Progress("Search", 0), request.concurrency)
-            asked = _Asked(plan, request, proposer, taken_names(plan, request), session)
-            adapter = Adapter(search, asked, parent)
+            state = _ProposalState(plan, request, proposer, taken_names(plan, request), session)
+            adapter = Adapter(search, state, parent)
             scored = _optimized(search, adapter, parent, request.seed)
-        return _chosen(scored, asked, min(request.candidates, plan.room)), session.usage
+        return _chosen(scored, state, min(request.candidates, plan.room)), session.usage
 
     return ask
 
@@ -338,22 +338,24 @@ def _optimized(
     return sorted(scored, key=lambda pair: -pair[0])
 
 
-def _chosen(scored: Sequence[tuple[float, Texts]], asked: _Asked, count: int) -> tuple[Judged, ...]:
+def _chosen(
+    scored: Sequence[tuple[float, Texts]], state: _ProposalState, count: int
+) -> tuple[Judged, ...]:
     """Keep the proposals that are in the best prompts of the pool; the others are refused.
 
     Args:
         scored: Score and texts of each prompt of the pool, best first.
-        asked: The proposals of the search.
+        state: The proposals of the search.
         count: Number of prompts to keep.
     """
-    parent = asked.plan.variants[asked.plan.parent]
+    parent = state.plan.variants[state.plan.parent]
     best: dict[str, tuple[float, Any]] = {}
     for score, texts in scored[: max(count, 0)]:
         value = value_of(parent, texts)
         best[str(value)] = score, value
     return tuple(
         _kept_or_refused(answer, answer.candidate, best) if answer.candidate else answer
-        for answer in asked.judged
+        for answer in state.judged
     )
 
 

@@ -103,7 +103,7 @@ def check_flag(path: Path, document: Mapping[str, Any], key: str) -> None:
         )
 
 
-def change_variants(store: Store, wanted: VariantChange) -> Change:
+def change_variants(store: Store, variant_change: VariantChange) -> Change:
     """Write new variants into the flag file with a small share, and record the change.
 
     If this run wrote them before it was killed, nothing is changed. The file is read right before
@@ -112,7 +112,7 @@ def change_variants(store: Store, wanted: VariantChange) -> Change:
 
     Args:
         store: An open store.
-        wanted: The flag, its new variants, and those to retire.
+        variant_change: The flag, its new variants, and those to retire.
 
     Raises:
         ChangedError: If the file is changed again and again, or a parent has another text now.
@@ -120,13 +120,13 @@ def change_variants(store: Store, wanted: VariantChange) -> Change:
     """
     # Optimistic locking: read, compute, write only if the file is still the same; else begin again.
     for attempt in range(1, ATTEMPTS + 1):
-        file = flag_file.read_with_text(wanted.flags, wanted.key)
-        if written_by(file.document, wanted.key, wanted.run_id):
-            live = flag_document.live_shares(file.document, wanted.key)
+        file = flag_file.read_with_text(variant_change.flags, variant_change.key)
+        if written_by(file.document, variant_change.key, variant_change.run_id):
+            live = flag_document.live_shares(file.document, variant_change.key)
             return Change(live, live, attempt)
-        _check_parents(file, wanted)
+        _check_parents(file, variant_change)
         try:
-            before, after = _write(store, file, wanted)
+            before, after = _write(store, file, variant_change)
         except flag_file.ChangedError:
             if attempt == ATTEMPTS:
                 raise
@@ -162,24 +162,26 @@ def diluted(
 
     def of_cell(cell: Mapping[str, bool] | None) -> dict[str, int]:
         live = flag_document.live_shares(document, key, cell)
-        kept = {arm: share for arm, share in live.items() if arm not in retired}
-        if not kept:
+        kept_shares = {arm: share for arm, share in live.items() if arm not in retired}
+        if not kept_shares:
             raise DataError(f"No variant of flag '{key}' would be left beside the new ones.")
         # All live variants shrink by the same factor, and take over what retired ones had.
-        factor = (1 - sum(new.values())) / sum(kept.values())
-        shares = {arm: share * factor for arm, share in kept.items()} | new
+        factor = (1 - sum(new.values())) / sum(kept_shares.values())
+        shares = {arm: share * factor for arm, share in kept_shares.items()} | new
         return dict.fromkeys(sorted(kept_at_0), 0) | flag_document.integer_weights(shares)
 
     names = flag_rules.features_of(document["flags"][key].get("targeting") or {})
     return (names, of_cell) if names else of_cell(None)
 
 
-def _write(store: Store, file: flag_file.FlagFile, wanted: VariantChange) -> tuple[Shares, Shares]:
-    key, run_id, candidates = wanted.key, wanted.run_id, wanted.candidates
+def _write(
+    store: Store, file: flag_file.FlagFile, variant_change: VariantChange
+) -> tuple[Shares, Shares]:
+    key, run_id, candidates = variant_change.key, variant_change.run_id, variant_change.candidates
     document = file.document
     check_flag(file.path, document, key)
-    new = shares_of(candidates, wanted.share)
-    weights = diluted(document, key, new, wanted.retired)
+    new = shares_of(candidates, variant_change.share)
+    weights = diluted(document, key, new, variant_change.retired)
     part = flag_document.policy_part(document, key, weights, run_id)
     part["metadata"] |= {
         f"{CANDIDATE}.{candidate.name}": f"{candidate.parent} {run_id}" for candidate in candidates
@@ -188,7 +190,7 @@ def _write(store: Store, file: flag_file.FlagFile, wanted: VariantChange) -> tup
     text = flag_file.text_with_part(file, changed, key)
     text = with_members(text, ("flags", key, "variants"), {c.name: c.value for c in candidates})
     before, after = (flag_document.live_shares(state, key) for state in (document, changed))
-    row = _row(file, wanted, part | {"arms": after})
+    row = _row(file, variant_change, part | {"arms": after})
     # Rollback and reports want the learned policy beneath, not the run that added variants to it.
     row["version"] = _base(store, key, row["version"])
     # A killed run may have recorded the change without writing the file.
@@ -209,27 +211,27 @@ def _base(store: Store, key: str, served: str | None) -> str | None:
 
 
 def _row(
-    file: flag_file.FlagFile, wanted: VariantChange, after: Mapping[str, Any]
+    file: flag_file.FlagFile, variant_change: VariantChange, after: Mapping[str, Any]
 ) -> dict[str, Any]:
-    before = flag_document.flag_part(file.document, wanted.key)
+    before = flag_document.flag_part(file.document, variant_change.key)
     return {
-        "key": wanted.key,
+        "key": variant_change.key,
         "version": before["metadata"].get(POLICY_VERSION),
-        "served_version": wanted.run_id,
+        "served_version": variant_change.run_id,
         "action": ACTION,
-        "share": wanted.share,
+        "share": variant_change.share,
         "arms": to_json(after["arms"]),
         "flags": str(file.path.resolve()),
-        "before": to_json(before | {TEXTS: flag_file.part_texts(file, wanted.key)}),
+        "before": to_json(before | {TEXTS: flag_file.part_texts(file, variant_change.key)}),
         "after": to_json({name: after[name] for name in ("targeting", "metadata")}),
         "time": datetime.now(UTC).replace(tzinfo=None),
     }
 
 
-def _check_parents(file: flag_file.FlagFile, wanted: VariantChange) -> None:
-    key = wanted.key
+def _check_parents(file: flag_file.FlagFile, variant_change: VariantChange) -> None:
+    key = variant_change.key
     variants = file.document["flags"][key].get("variants") or {}
-    for candidate in wanted.candidates:
+    for candidate in variant_change.candidates:
         if variants.get(candidate.parent) != candidate.parent_value:
             raise flag_file.ChangedError(
                 f"Variant '{candidate.parent}' of flag '{key}' in '{file.path}' was changed while "

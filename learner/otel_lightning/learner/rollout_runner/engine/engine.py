@@ -1,4 +1,4 @@
-"""Run the attempts that are missing: start them, note how they ended, tell the store."""
+"""Run the attempts that are missing: start them, record how they ended, send that to the store."""
 
 import signal
 import threading
@@ -36,8 +36,8 @@ CPU-seconds. Until then the journal has the attempts."""
 POLL_SECONDS = 0.2
 SENT_AT_ONCE = 200
 """Most attempts in one request: each may have 24,000 characters of output."""
-SAID = 120
-"""Characters of the end of standard error that tell why an agent failed."""
+QUOTED_ERROR_CHARACTERS = 120
+"""Characters of the end of standard error that are reported as the reason of a failure."""
 
 
 class HopelessError(DataError):
@@ -88,11 +88,12 @@ class AttemptHistory:
 class Stop:
     """Ctrl-C: the first waits for the running attempts, the second ends them."""
 
-    asked: int = 0
+    signals: int = 0
+    """Number of signals received."""
 
-    def ask(self, _number: int, _frame: FrameType | None) -> None:
+    def handle(self, _number: int, _frame: FrameType | None) -> None:
         """Handle SIGINT or SIGTERM."""
-        self.asked += 1
+        self.signals += 1
 
 
 @contextmanager
@@ -104,12 +105,12 @@ def stoppable() -> Iterator[Stop]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    former = {number: signal.signal(number, stop.ask) for number in numbers}
+    signals = (signal.SIGINT, signal.SIGTERM)
+    previous_handlers = {number: signal.signal(number, stop.handle) for number in signals}
     try:
         yield stop
     finally:
-        for number, handler in former.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
 
 
@@ -130,7 +131,7 @@ class Engine:
     sent_at: float = field(default_factory=time.monotonic)
     retried: int = 0
     interrupted: int = 0
-    left: int = 0
+    left_processes: int = 0
     shortened: int = 0
     ends: Counter[str] = field(default_factory=Counter)
     """Attempts of this start by status."""
@@ -152,10 +153,10 @@ class Engine:
             HopelessError: If the agent cannot be started, or the first attempts all fail.
         """
         progress = Progress("Rollouts", total)
-        done = total - len(planned)
+        ended_rollouts = total - len(planned)
         waiting = deque(self._next(rollout) for rollout in planned)
-        # Ends when nothing runs: either nothing waits, or a stop was asked for and what ran has
-        # ended.
+        # Ends when nothing runs: either nothing waits, or a signal came and the running attempts
+        # have ended.
         while self._start_some(waiting):
             self._handle_second_stop()
             self.receiver.look(self.journal.started[rollout_id].time for rollout_id in self.running)
@@ -166,12 +167,12 @@ class Engine:
                 if self.past[attempt.planned.key].is_open(self.job.retries):
                     waiting.append(attempt.next())
                 else:
-                    done += 1
-                progress.report(done, lambda: in_words(self.ends))
+                    ended_rollouts += 1
+                progress.report(ended_rollouts, lambda: in_words(self.ends))
             self.send(soon=True)
         if not keeps_last:
             self.send()
-        return "Ctrl-C or SIGTERM" if self.stop.asked else None
+        return "Ctrl-C or SIGTERM" if self.stop.signals else None
 
     def send(self, *, soon: bool = False) -> None:
         """Send the ends of attempts to the store.
@@ -182,18 +183,18 @@ class Engine:
         now = time.monotonic()
         # An ingester that was not needed yet is not started for the journal alone until then.
         is_short = len(self.unsent) < SENT_AT_ONCE or self.receiver.is_asleep
-        few = is_short and now - self.sent_at < SEND_EVERY_SECONDS
-        if not self.unsent or (soon and few):
+        is_too_early = is_short and now - self.sent_at < SEND_EVERY_SECONDS
+        if not self.unsent or (soon and is_too_early):
             return
         self.sent_at = now
         while self.unsent:
             # If sending fails, the journal still has these ends, and the next start sends them.
-            some, self.unsent = self.unsent[:SENT_AT_ONCE], self.unsent[SENT_AT_ONCE:]
-            send_ended(some, self.journal, self.receiver)
+            batch, self.unsent = self.unsent[:SENT_AT_ONCE], self.unsent[SENT_AT_ONCE:]
+            send_ended(batch, self.journal, self.receiver)
 
     def _start_some(self, waiting: deque[Attempt]) -> bool:
         """Start waiting attempts while there is room; return whether any runs."""
-        while waiting and len(self.running) < self.job.jobs and not self.stop.asked:
+        while waiting and len(self.running) < self.job.jobs and not self.stop.signals:
             self._start(waiting.popleft())
         return bool(self.running)
 
@@ -203,12 +204,12 @@ class Engine:
     def _start(self, attempt: Attempt) -> None:
         self.retried += attempt.number > 0
         self.running[attempt.rollout_id] = attempt
-        known = about(self.journal.folder.name, self.job, attempt)
-        self.journal.started[attempt.rollout_id] = Started(time.time_ns(), known)
+        details = about(self.journal.folder.name, self.job, attempt)
+        self.journal.started[attempt.rollout_id] = Started(time.time_ns(), details)
         self.executor.start(attempt)
 
     def _handle_second_stop(self) -> None:
-        if self.stop.asked > 1 and not self.ended_by_us:
+        if self.stop.signals > 1 and not self.ended_by_us:
             self.ended_by_us = True
             self.executor.stop()
 
@@ -217,20 +218,22 @@ class Engine:
         status, reason = status_of(ended)
         cut = ended.status == INTERRUPTED
         if status == FAILED and not reason:
-            words = end_on_one_line(self.journal.outputs / f"{ended.rollout_id}.err", SAID)
-            reason = f"it ended with code {ended.exit_code} and wrote: {words or 'nothing'}"
+            last_output = end_on_one_line(
+                self.journal.outputs / f"{ended.rollout_id}.err", QUOTED_ERROR_CHARACTERS
+            )
+            reason = f"it ended with code {ended.exit_code} and wrote: {last_output or 'nothing'}"
         if reason and not cut:
             self.reasons[f"{status}: {reason}"] += 1
-        former = self.past.get(attempt.planned.key, AttemptHistory())
-        self.past[attempt.planned.key] = AttemptHistory([*former.ends, (status, cut)])
+        history = self.past.get(attempt.planned.key, AttemptHistory())
+        self.past[attempt.planned.key] = AttemptHistory([*history.ends, (status, cut)])
         self.ends[status] += 1
         self.interrupted += cut
-        self.left += ended.left
+        self.left_processes += ended.left
         written = self.journal.outputs / f"{ended.rollout_id}.out"
         self.shortened += is_longer(written, KEPT_OUTPUT)
         self.journal.ended[ended.rollout_id] = ended
         self.unsent.append(ended)
-        # What was cut off by Ctrl-C says nothing about the agent.
+        # An attempt that Ctrl-C cut off says nothing about the agent.
         if not cut:
             self._give_up_if_hopeless(ended, status)
         return attempt
@@ -243,13 +246,13 @@ class Engine:
             problem = f"The agent cannot be started: {ended.reason}."
             advice = "Check the words after '--', or those of --serve."
         elif self.give_up_after and sum(self.ends.values()) >= self.give_up_after:
-            # A worker or a server tells the error in its answer, and a process on standard error.
-            words = ended.reason or end_on_one_line(
+            # A worker or a server has the error in its answer, and a process on standard error.
+            last_output = ended.reason or end_on_one_line(
                 self.journal.outputs / f"{ended.rollout_id}.err"
             )
             problem = (
                 f"None of the first {number_of(sum(self.ends.values()), 'attempt')} ended well "
-                f"({in_words(self.ends)}). The last one said: {words or 'nothing'}."
+                f"({in_words(self.ends)}). The last one said: {last_output or 'nothing'}."
             )
             advice = (
                 "Correct the agent, and run the same command with --rerun failed --rerun timeout."
@@ -262,7 +265,7 @@ class Engine:
 
 
 def send_ended(
-    ends: Sequence[Ended], journal: Journal, receiver: Receiver, more: Sequence[Event] = ()
+    ends: Sequence[Ended], journal: Journal, receiver: Receiver, further: Sequence[Event] = ()
 ) -> None:
     """Send the ends of attempts, and note in the journal that they are in the store.
 
@@ -270,9 +273,9 @@ def send_ended(
         ends: How the attempts ended.
         journal: The journal of their run.
         receiver: Where to send.
-        more: Further events for the same request, which is one transaction of the store.
+        further: Further events for the same request, which is one transaction of the store.
     """
     started = journal.started
     attempts = [attempt_event(started[end.rollout_id].about, end, journal.outputs) for end in ends]
-    receiver.send([*attempts, *more])
+    receiver.send([*attempts, *further])
     journal.note_stored(end.rollout_id for end in ends)

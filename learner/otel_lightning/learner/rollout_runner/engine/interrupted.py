@@ -30,17 +30,17 @@ def note_interrupted_elsewhere(
     """
     open_ones = [rollout for rollout in rollouts if past[rollout.key].is_open(job.retries)]
     nexts = {rollout.rollout_id(len(past[rollout.key].ends)): rollout for rollout in open_ones}
-    asked = [name for name in nexts if name not in journal.started]
-    if not asked:
+    unstarted = [name for name in nexts if name not in journal.started]
+    if not unstarted:
         return
     now = time.time_ns()
-    for row in rows_of(store, "with_calls", rollouts=asked):
+    for row in rows_of(store, "with_calls", rollouts=unstarted):
         planned = nexts[row["rollout_id"]]
         ends = past[planned.key].ends
         attempt = Attempt(planned, len(ends))
-        known = about(journal.folder.name, job, attempt)
-        journal.note_started(attempt.rollout_id, now, known)
-        journal.started[attempt.rollout_id] = Started(now, known)
+        details = about(journal.folder.name, job, attempt)
+        journal.note_started(attempt.rollout_id, now, details)
+        journal.started[attempt.rollout_id] = Started(now, details)
         cut = Ended(attempt.rollout_id, INTERRUPTED, now, now, reason=LOST_WITH_ITS_MACHINE)
         journal.note_ended(cut)
         journal.ended[attempt.rollout_id] = cut

@@ -50,8 +50,8 @@ def run_once(message: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         `ended`, and the ends of both outputs.
     """
-    with tempfile.TemporaryDirectory(prefix="lightning-") as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(prefix="lightning-") as temporary:
+        folder = Path(temporary)
         file = folder / "task.json"
         file.write_text(message["task"], encoding="utf-8", errors="replace")
         stdin = folder / "stdin"
@@ -118,8 +118,8 @@ class RayExecutor:
     def start(self, attempt: Attempt) -> None:
         """Give an attempt to the cluster."""
         now = time.time_ns()
-        known = about(self._journal.folder.name, self._job, attempt)
-        self._journal.note_started(attempt.rollout_id, now, known)
+        details = about(self._journal.folder.name, self._job, attempt)
+        self._journal.note_started(attempt.rollout_id, now, details)
         self._running[self._task.remote(self._message(attempt))] = (attempt, now)
 
     def ended(self, seconds: float) -> Iterator[Ended]:
@@ -127,9 +127,9 @@ class RayExecutor:
         if not self._running:
             time.sleep(seconds)
             return
-        done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
-        self._warn_if_none_can_run(is_quiet=not done)
-        for reference in done:
+        finished, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        self._warn_if_none_can_run(is_quiet=not finished)
+        for reference in finished:
             attempt, started = self._running.pop(reference)
             yield self._noted(attempt, started, reference)
 
@@ -163,7 +163,7 @@ class RayExecutor:
     def _noted(self, attempt: Attempt, started: int, reference: Any) -> Ended:
         name = attempt.rollout_id
         try:
-            found = self._ray.get(reference)
+            answer = self._ray.get(reference)
         except self._ray.exceptions.TaskCancelledError:
             ended = Ended(name, INTERRUPTED, started, time.time_ns())
         except self._ray.exceptions.RayError as error:
@@ -172,9 +172,9 @@ class RayExecutor:
         else:
             for suffix in ("out", "err"):
                 file = self._journal.outputs / f"{name}.{suffix}"
-                file.write_text(found[suffix], encoding="utf-8", errors="replace")
+                file.write_text(answer[suffix], encoding="utf-8", errors="replace")
             # The clock of this machine counts for the start: those of the cluster may differ.
-            ended = replace(Ended(**found["ended"]), started=started)
+            ended = replace(Ended(**answer["ended"]), started=started)
         self._journal.note_ended(ended)
         return ended
 
@@ -197,12 +197,12 @@ class RayExecutor:
         }
 
     def _check_receiver(self) -> None:
-        place = urlsplit(self._telemetry["OTEL_EXPORTER_OTLP_ENDPOINT"]).hostname
+        host = urlsplit(self._telemetry["OTEL_EXPORTER_OTLP_ENDPOINT"]).hostname
         machines = {node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]}
-        if place in LOOPBACK and len(machines) > 1:
+        if host in LOOPBACK and len(machines) > 1:
             raise DataError(
                 f"The cluster has {len(machines)} machines, and only this one reaches the "
-                f"receiver at {place}. Give --endpoint an address that all of them reach."
+                f"receiver at {host}. Give --endpoint an address that all of them reach."
             )
 
 

@@ -52,8 +52,8 @@ class UrlExecutor:
             DataError: If it is no URL.
         """
         job = settings.job
-        self._place = urlsplit(job.url or "")
-        if self._place.scheme not in ("http", "https") or not self._place.netloc:
+        self._url = urlsplit(job.url or "")
+        if self._url.scheme not in ("http", "https") or not self._url.netloc:
             raise DataError(f"'{job.url}' is no URL. Write one such as http://127.0.0.1:9000/run.")
         self._job, self._journal = job, settings.journal
         self._results: queue.Queue[Ended] = queue.Queue()
@@ -66,10 +66,10 @@ class UrlExecutor:
     def start(self, attempt: Attempt) -> None:
         """Start an attempt in a thread."""
         now = time.time_ns()
-        name = attempt.rollout_id
-        known = about(self._journal.folder.name, self._job, attempt)
-        self._journal.note_started(name, now, known)
-        self._running[name] = now
+        rollout_id = attempt.rollout_id
+        details = about(self._journal.folder.name, self._job, attempt)
+        self._journal.note_started(rollout_id, now, details)
+        self._running[rollout_id] = now
         # Daemon threads: a request that hangs must not keep the process alive after the run.
         threading.Thread(target=self._attempt, args=(attempt, now), daemon=True).start()
 
@@ -122,34 +122,32 @@ class UrlExecutor:
             LostError: If nobody answers.
             FailedError: If the agent says that it failed.
         """
-        place, limit = self._place, self._job.timeout
-        kind = (
-            http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
-        )
-        connection = kind(place.netloc, timeout=limit)
+        url, limit = self._url, self._job.timeout
+        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+        connection = kind(url.netloc, timeout=limit)
         body = json.dumps(agent_fields(attempt.planned.task), ensure_ascii=False).encode(
             "utf-8", "replace"
         )
-        path = (place.path or "/") + (f"?{place.query}" if place.query else "")
+        path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         deadline = time.monotonic() + limit
         try:
-            named = headers(attempt, self._job.arms, self._journal.folder.name)
-            connection.request("POST", path, body, named)
+            request_headers = headers(attempt, self._job.arms, self._journal.folder.name)
+            connection.request("POST", path, body, request_headers)
             answer = connection.getresponse()
-            text = _whole(answer, deadline).decode("utf-8", "replace")
+            text = _read_body(answer, deadline).decode("utf-8", "replace")
         except TimeoutError as error:
             raise TooLateError from error
         except (OSError, http.client.HTTPException) as error:
-            raise LostError(f"{place.netloc} does not answer: {error}") from error
+            raise LostError(f"{url.netloc} does not answer: {error}") from error
         finally:
             connection.close()
-        said = f"HTTP {answer.status} {answer.reason}: {' '.join(text.split())[:200]}"
+        message = f"HTTP {answer.status} {answer.reason}: {' '.join(text.split())[:200]}"
         # A 5xx is a fault of the server, such as an overload: the attempt is lost and tried again.
         # A 4xx is the agent's own answer: it failed.
         if answer.status >= SERVER_ERRORS:
-            raise LostError(said)
+            raise LostError(message)
         if answer.status != http.client.OK:
-            raise FailedError(said)
+            raise FailedError(message)
         return text
 
 
@@ -162,13 +160,13 @@ def headers(attempt: Attempt, arms: Arms | None, run_id: str) -> dict[str, str]:
     planned = attempt.planned
     carried = {attributes.ROLLOUT_ID: attempt.rollout_id, attributes.TASK_ID: planned.task.task_id}
     if arms and planned.arm is not None:
-        asked = {
+        arm_request = {
             "key": arms.key,
             "arm": planned.arm,
             "propensity": 1 / len(arms.names),
             "version": version_of(run_id),
         }
-        carried[attributes.ASKED_ARM] = json.dumps(asked)
+        carried[attributes.ASKED_ARM] = json.dumps(arm_request)
     return {
         "Content-Type": "application/json",
         # Version 00, a new trace id, a span id, and 01 for "sampled".
@@ -179,7 +177,7 @@ def headers(attempt: Attempt, arms: Arms | None, run_id: str) -> dict[str, str]:
     }
 
 
-def _whole(answer: http.client.HTTPResponse, deadline: float) -> bytes:
+def _read_body(answer: http.client.HTTPResponse, deadline: float) -> bytes:
     parts, size = [], 0
     while part := answer.read1(1 << 16):
         parts.append(part)

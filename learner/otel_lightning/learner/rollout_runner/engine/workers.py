@@ -44,12 +44,16 @@ class WorkerExecutor:
         """Give a task to an idle worker, or start one."""
         arm, arms = attempt.planned.arm, self._settings.job.arms
         # All arms are needed: their workers start at the same time, and not one after the other.
-        others = [other for other in arms.names if other != arm] if arms and not self._names else []
+        all_arms = arms.names if arms and not self._names else ()
         if not self._idle[arm]:
             self._name_worker(arm)
         name = self._idle[arm].pop()
         self._busy[attempt.rollout_id] = (arm, name)
-        beside = [self._worker(other, self._name_worker(other)).message() for other in others]
+        beside = [
+            self._worker(other, self._name_worker(other)).message()
+            for other in all_arms
+            if other != arm
+        ]
         self._processes.ask(self._worker(arm, name), self._task(attempt) | {"beside": beside})
 
     def ended(self, seconds: float) -> Iterator[Ended]:

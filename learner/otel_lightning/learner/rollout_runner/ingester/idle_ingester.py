@@ -219,7 +219,7 @@ class IdleIngester:
             from otel_lightning.collector.load import batches  # noqa: F401  see `uncollected`
             from otel_lightning.collector.refresh import logs_without_trace  # noqa: F401
             from otel_lightning.collector.store import open_when_free
-        former = os.umask(PRIVATE)
+        previous_mask = os.umask(PRIVATE)
         try:
             with open_when_free(self.store, WAIT_SECONDS) as opened:
                 if opened.server:
@@ -229,13 +229,13 @@ class IdleIngester:
                 yield opened
         finally:
             self._opened = None
-            os.umask(former)
+            os.umask(previous_mask)
 
     def _is_asked(self) -> bool:
         # `select.select` refuses descriptors above 1,023.
-        asked = select.poll()
-        asked.register(self.claim.listening, select.POLLIN)
-        return bool(asked.poll(0))
+        poll = select.poll()
+        poll.register(self.claim.listening, select.POLLIN)
+        return bool(poll.poll(0))
 
     def _check(self) -> None:
         if self.processes.service_ended(self.spec.name):

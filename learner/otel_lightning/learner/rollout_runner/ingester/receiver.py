@@ -75,17 +75,17 @@ class Receiver:
 
     def environment(self) -> dict[str, str]:
         """Return the variables that make an agent send there."""
-        found = {
+        variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": self.url,
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
         }
         if self.cert:
-            found["OTEL_EXPORTER_OTLP_CERTIFICATE"] = self.cert
+            variables["OTEL_EXPORTER_OTLP_CERTIFICATE"] = self.cert
         # A process inherits it anyway. On a cluster's machine it would be missing, and the receiver
         # would refuse every span.
         if HEADERS_VARIABLE in os.environ:
-            found[HEADERS_VARIABLE] = os.environ[HEADERS_VARIABLE]
-        return found
+            variables[HEADERS_VARIABLE] = os.environ[HEADERS_VARIABLE]
+        return variables
 
     def check_agents(self) -> None:
         """Check that agents may send: they have only the headers of the environment.
@@ -97,8 +97,10 @@ class Receiver:
             return  # it has no token, and nobody would answer before it has started
         refusal = self._refusal(b"", _headers_from_environment())
         if refusal is not None and refusal.startswith("401"):
-            given = HEADERS_VARIABLE in os.environ
-            problem = f"refuses the token in {HEADERS_VARIABLE}" if given else "requires a token"
+            has_token = HEADERS_VARIABLE in os.environ
+            problem = (
+                f"refuses the token in {HEADERS_VARIABLE}" if has_token else "requires a token"
+            )
             raise DataError(
                 f"The receiver at {self.url} {problem}, so it would store no call of an agent. "
                 f"Give agents the token that lightning-ingest was started with: export "
@@ -137,21 +139,21 @@ class Receiver:
             path = urlsplit(self.url).path.rstrip("/")
             connection.request("POST", f"{path}/v1/logs", body, headers)
             answer = connection.getresponse()
-            said = answer.read()
+            text = answer.read()
         except (OSError, http.client.HTTPException) as error:
             return str(error) or type(error).__name__
         finally:
             connection.close()
         if answer.status == http.client.OK:
             return None
-        return f"{answer.status} {answer.reason}: {said[:200].decode('utf-8', 'replace')}"
+        return f"{answer.status} {answer.reason}: {text[:200].decode('utf-8', 'replace')}"
 
     def _connection(self) -> "HTTPConnection":
         from http.client import HTTPConnection, HTTPSConnection
 
-        place = urlsplit(self.url)
-        if place.scheme != "https":
-            return HTTPConnection(place.netloc, timeout=SEND_SECONDS)
+        url = urlsplit(self.url)
+        if url.scheme != "https":
+            return HTTPConnection(url.netloc, timeout=SEND_SECONDS)
         import ssl
 
         context = ssl.create_default_context()
@@ -162,7 +164,7 @@ class Receiver:
             context.check_hostname = False
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             context.load_verify_locations(self.cert)
-        return HTTPSConnection(place.netloc, timeout=SEND_SECONDS, context=context)
+        return HTTPSConnection(url.netloc, timeout=SEND_SECONDS, context=context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,8 +313,8 @@ def _valid(text: str) -> str:
 
 
 def _headers_from_environment() -> dict[str, str]:
-    given = os.environ.get(HEADERS_VARIABLE, "")
-    pairs = (pair.partition("=") for pair in given.split(",") if "=" in pair)
+    headers = os.environ.get(HEADERS_VARIABLE, "")
+    pairs = (pair.partition("=") for pair in headers.split(",") if "=" in pair)
     # The format of OTEL_EXPORTER_OTLP_HEADERS: key=value pairs as in W3C Baggage, percent-encoded.
     return {unquote(key.strip()): unquote(value.strip()) for key, _, value in pairs}
 

@@ -152,8 +152,8 @@ def _apply_line(journal: Journal, text: bytes) -> None:
             journal.started[line["rollout_id"]] = Started(line["time"], line.get("about") or {})
         case "ended":
             # A journal of a later version may have further fields.
-            known = {name: value for name, value in line.items() if name in NAMES}
-            journal.ended[line["rollout_id"]] = Ended(**known)
+            ended_fields = {name: value for name, value in line.items() if name in NAMES}
+            journal.ended[line["rollout_id"]] = Ended(**ended_fields)
         case "stored":
             journal.stored.update(line["rollout_ids"])
 
@@ -168,12 +168,12 @@ def end_leftovers(folder: Path) -> int:
     count = 0
     # Every process of the machine: children of a killed launcher were adopted by init and have no
     # other mark than their environment.
-    for place in Path("/proc").glob("[0-9]*") if Path("/proc/self").exists() else ():
-        if int(place.name) == os.getpid():
+    for process in Path("/proc").glob("[0-9]*") if Path("/proc/self").exists() else ():
+        if int(process.name) == os.getpid():
             continue
         try:
-            if mark in (place / "environ").read_bytes().split(b"\0"):
-                os.kill(int(place.name), signal.SIGKILL)
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)
                 count += 1
         except OSError:
             continue

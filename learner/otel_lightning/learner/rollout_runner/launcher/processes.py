@@ -225,7 +225,7 @@ class Processes:
 
 
 def wait_until(
-    processes: Processes, spec: Spec, ready: Callable[[], bool], seconds: float, what: str
+    processes: Processes, spec: Spec, ready: Callable[[], bool], seconds: float, service: str
 ) -> None:
     """Wait until a service that was started is ready.
 
@@ -240,7 +240,7 @@ def wait_until(
         if late or processes.service_ended(spec.name):
             problem = f"is not ready after {seconds:g} s" if late else "ended by itself"
             last_output = end_on_one_line(spec.stderr) or end_on_one_line(spec.stdout)
-            raise DataError(f"{what} {problem}. Its last output: {last_output or 'none'}")
+            raise DataError(f"{service} {problem}. Its last output: {last_output or 'none'}")
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

@@ -72,8 +72,8 @@ def agree(judge: Sequence[float], labels: Sequence[float], seed: int = 0) -> Agr
     # Not `round`, which rounds 0.5 to the even number.
     categories = np.floor(levels + 0.5) if whole else levels
     drawn = np.array([_statistics(table, categories) for table in resampled(counts, seed)])
-    found = zip(_statistics(counts, categories), drawn.T, strict=True)
-    return Agreement(len(judge), *(_estimate(value, column) for value, column in found))
+    statistics = zip(_statistics(counts, categories), drawn.T, strict=True)
+    return Agreement(len(judge), *(_estimate(value, column) for value, column in statistics))
 
 
 def resampled(counts: Counts, seed: int) -> Iterator[Counts]:

@@ -61,13 +61,13 @@ def read_answer(answer: Answer, rubric: Rubric) -> Reading:
     """
     if answer.refused:
         return Reading(None, f"The judge was refused: {answer.text[:QUOTED]}")
-    found = _verdicts(answer.text)
-    if not found:
+    verdicts = _verdicts(answer.text)
+    if not verdicts:
         return _unreadable(answer.text, rubric)
     # Equal verdicts may be repeated; different ones leave open which one is meant.
-    if len({_comparable(verdict["score"]) for verdict in found}) > 1:
+    if len({_comparable(verdict["score"]) for verdict in verdicts}) > 1:
         return Reading(None, f"The judge gave several verdicts: {answer.text[-QUOTED:]!r}")
-    score, reason = found[0]["score"], str(found[0].get("reason") or "")
+    score, reason = verdicts[0]["score"], str(verdicts[0].get("reason") or "")
     if score is None:
         return Reading(None, f"The judge could not judge: {reason[:QUOTED]}")
     number = _number(score)
@@ -130,13 +130,13 @@ def _verdicts(text: str) -> list[dict[str, Any]]:
 
 
 def _scored(text: str) -> list[dict[str, Any]]:
-    found, start = [], text.find("{")
+    objects, start = [], text.find("{")
     while start >= 0:
         value, end = _decoded(text, start)
         if value is not None and "score" in value:
-            found.append(value)
+            objects.append(value)
         start = text.find("{", end)
-    return found
+    return objects
 
 
 def _decoded(text: str, start: int) -> tuple[dict[str, Any] | None, int]:

@@ -91,12 +91,12 @@ def answer_all(session: Session, questions: Sequence[Question]) -> dict[str, Ans
     Raises:
         DataError: If the model stops answering. The answers so far are in the cache.
     """
-    known = _cached(session, questions)
+    cached = _cached(session, questions)
     # By key, so that equal questions are asked once.
-    todo = {question.key: question for question in questions if question.key not in known}
+    todo = {question.key: question for question in questions if question.key not in cached}
     session.usage.cached += len(questions) - len(todo)
     session.report()
-    return known | _ask(session, list(todo.values()))
+    return cached | _ask(session, list(todo.values()))
 
 
 def _cached(session: Session, questions: Sequence[Question]) -> dict[str, Answer]:

@@ -49,16 +49,16 @@ class AnswerCache:
 
     def get(self, keys: Iterable[str]) -> dict[str, Answer]:
         """Return the cached answers of some keys."""
-        wanted, found = list(keys), {}
-        for start in range(0, len(wanted), AT_ONCE):
-            some = wanted[start : start + AT_ONCE]
-            marks = ", ".join("?" * len(some))
+        all_keys, answers = list(keys), {}
+        for start in range(0, len(all_keys), AT_ONCE):
+            batch = all_keys[start : start + AT_ONCE]
+            marks = ", ".join("?" * len(batch))
             with self._expected_errors(), self._lock:
                 rows = self._connection.execute(
-                    f"SELECT * FROM answers WHERE key IN ({marks})", some
+                    f"SELECT * FROM answers WHERE key IN ({marks})", batch
                 ).fetchall()
-            found.update({key: Answer(*row) for key, *row in rows})
-        return found
+            answers.update({key: Answer(*row) for key, *row in rows})
+        return answers
 
     def close(self) -> None:
         """Close the file."""

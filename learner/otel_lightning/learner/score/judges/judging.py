@@ -159,16 +159,18 @@ def spreads(scores: pl.DataFrame) -> pl.DataFrame:
 def _judge(
     session: Session, judge: Judge, plan: Plan, records: Sequence[Record]
 ) -> Iterator[dict[str, Any]]:
-    asked = {
+    questions_by_judgement = {
         (record.rollout_id, rubric): _samples(record, rubric, plan, judge)
         for record in records
         for rubric in plan.rubrics
     }
-    answers = answer_all(session, [question for some in asked.values() for question in some])
+    answers = answer_all(
+        session, [question for some in questions_by_judgement.values() for question in some]
+    )
     sources = {rubric: source_of(rubric, plan, judge) for rubric in plan.rubrics}
     for record in records:
         for rubric, source in sources.items():
-            questions = asked[record.rollout_id, rubric]
+            questions = questions_by_judgement[record.rollout_id, rubric]
             readings = [read_answer(answers[question.key], rubric) for question in questions]
             verdict = combine(readings, rubric)._asdict()
             yield {**_judged(record, plan), **verdict, "name": rubric.name, "source": source}
@@ -187,8 +189,8 @@ def _judged(record: Record, plan: Plan) -> Mapping[str, Any]:
     """Return the ids that a score refers to: the rollout, or the last call of selected agents."""
     if not plan.selection.agents:
         return {"rollout_id": record.rollout_id}
-    place = {"trace_id": record.trace_id, "span_id": record.span_id}
-    return {"rollout_id": record.rollout_id, **place}
+    call = {"trace_id": record.trace_id, "span_id": record.span_id}
+    return {"rollout_id": record.rollout_id, **call}
 
 
 def _write(store: StoreLike, plan: Plan, scores: pl.DataFrame, run: Run, report: Report) -> Report:

@@ -81,12 +81,12 @@ def pair(scores: pl.DataFrame, labels: pl.DataFrame) -> Pairs:
     Raises:
         DataError: If no rollout has both.
     """
-    both = _last(scores).join(_last(labels), on="rollout_id", suffix="_given")
-    values = both.drop_nulls(["value", "value_given"])
+    joined = _last(scores).join(_last(labels), on="rollout_id", suffix="_given")
+    values = joined.drop_nulls(["value", "value_given"])
     if values.height:
         return _pairs(values["value"], values["value_given"], "value", scores, labels)
     # Without numbers, labels are compared as names: their codes have no order.
-    named = both.drop_nulls(["label", "label_given"])
+    named = joined.drop_nulls(["label", "label_given"])
     if named.is_empty():
         raise DataError(
             f"None of {scores.height} judged and {labels.height} labelled rollouts has both a "
@@ -98,9 +98,9 @@ def pair(scores: pl.DataFrame, labels: pl.DataFrame) -> Pairs:
 
 
 def _pairs(
-    judge: pl.Series, labels: pl.Series, by: str, scores: pl.DataFrame, given: pl.DataFrame
+    judge: pl.Series, labels: pl.Series, by: str, scores: pl.DataFrame, labelled: pl.DataFrame
 ) -> Pairs:
-    counts = (frame["rollout_id"].n_unique() for frame in (scores, given))
+    counts = (frame["rollout_id"].n_unique() for frame in (scores, labelled))
     return Pairs(judge.to_list(), labels.to_list(), by, *counts)
 
 
@@ -118,7 +118,7 @@ def _chosen(rewards: pl.DataFrame, name: str, option: str, first: str) -> pl.Dat
     is_spread = pl.col("name").str.ends_with(SPREAD)
     chosen = rewards.filter((pl.col("name") == name) | (by_source & ~is_spread))
     if chosen.is_empty():
-        known = ", ".join(sorted(set(rewards["name"])))
-        next_step = f"Known: {known}." if known else first
+        names = ", ".join(sorted(set(rewards["name"])))
+        next_step = f"Known: {names}." if names else first
         raise DataError(f"{option} '{name}' names nothing in the store. {next_step}")
     return chosen

@@ -63,7 +63,7 @@ def read_rubric(path: Path) -> Rubric:
     return parsers[path.suffix](read_text(path), str(path))
 
 
-def parse_toml(text: str, where: str) -> Rubric:
+def parse_toml(text: str, source: str) -> Rubric:
     """Read a rubric from TOML: name, lowest, highest, instructions, and optionally passes.
 
     Raises:
@@ -72,43 +72,45 @@ def parse_toml(text: str, where: str) -> Rubric:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise DataError(f"{where}: not TOML ({error}). Correct the file.") from error
-    known = {"name", "lowest", "highest", "instructions", "passes"}
-    if unknown := sorted(values.keys() - known):
-        raise DataError(f"{where}: unknown key '{unknown[0]}'. Known: {', '.join(sorted(known))}.")
-    return _checked(values, where)
+        raise DataError(f"{source}: not TOML ({error}). Correct the file.") from error
+    allowed = {"name", "lowest", "highest", "instructions", "passes"}
+    if unknown := sorted(values.keys() - allowed):
+        raise DataError(
+            f"{source}: unknown key '{unknown[0]}'. Known: {', '.join(sorted(allowed))}."
+        )
+    return _checked(values, source)
 
 
-def parse_markdown(text: str, where: str) -> Rubric:
+def parse_markdown(text: str, source: str) -> Rubric:
     """Read a rubric from Markdown; its name is the name of the file.
 
     Raises:
         DataError: If no line gives the scale, or the scale is wrong.
     """
-    found = SCALE.search(text)
-    if found is None:
-        raise DataError(f"{where}: no scale. Add a line such as 'Scale: 1 to 5, passes from 3'.")
-    lowest, highest, passes = (None if n is None else float(n) for n in found.groups())
-    values = {"name": Path(where).stem, "lowest": lowest, "highest": highest}
-    instructions = text[: found.start()] + text[found.end() :]
-    return _checked({**values, "instructions": instructions, "passes": passes}, where)
+    scale = SCALE.search(text)
+    if scale is None:
+        raise DataError(f"{source}: no scale. Add a line such as 'Scale: 1 to 5, passes from 3'.")
+    lowest, highest, passes = (None if n is None else float(n) for n in scale.groups())
+    values = {"name": Path(source).stem, "lowest": lowest, "highest": highest}
+    instructions = text[: scale.start()] + text[scale.end() :]
+    return _checked({**values, "instructions": instructions, "passes": passes}, source)
 
 
-def _checked(values: Mapping[str, Any], where: str) -> Rubric:
+def _checked(values: Mapping[str, Any], source: str) -> Rubric:
     for key, kind in (("name", str), ("instructions", str), ("lowest", float), ("highest", float)):
         if not _is(values.get(key), kind):
-            what = "a text" if kind is str else "a number"
-            raise DataError(f"{where}: '{key}' must be {what}, not {values.get(key)!r}.")
+            expected_kind = "a text" if kind is str else "a number"
+            raise DataError(f"{source}: '{key}' must be {expected_kind}, not {values.get(key)!r}.")
     if not _is(values.get("passes", 0.0), float) and values["passes"] is not None:
-        raise DataError(f"{where}: 'passes' must be a number, not {values['passes']!r}.")
+        raise DataError(f"{source}: 'passes' must be a number, not {values['passes']!r}.")
     if not NAME.fullmatch(values["name"]):
         raise DataError(
-            f"{where}: '{values['name']}' cannot name a score. Use letters, digits, '_', '-'."
+            f"{source}: '{values['name']}' cannot name a score. Use letters, digits, '_', '-'."
         )
     if not values["lowest"] < values["highest"]:
-        raise DataError(f"{where}: the scale must rise; 'lowest' is not below 'highest'.")
+        raise DataError(f"{source}: the scale must rise; 'lowest' is not below 'highest'.")
     if not values["instructions"].strip():
-        raise DataError(f"{where}: no instructions. Say what the judge shall look at.")
+        raise DataError(f"{source}: no instructions. Say what the judge shall look at.")
     return Rubric(**{**values, "instructions": values["instructions"].strip()})
 
 

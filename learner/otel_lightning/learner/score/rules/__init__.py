@@ -87,12 +87,14 @@ def grade_rollouts(
     rule = read_rule(spec)
     _refuse_taken_name(store, rule)
     calls = read(store, __package__, "ids")
-    known = pl.concat([calls, pl.DataFrame({"rollout_id": rollouts})], how="diagonal")
+    calls_and_rollouts = pl.concat([calls, pl.DataFrame({"rollout_id": rollouts})], how="diagonal")
     is_python = rule.path.suffix == ".py"
-    found = python.run(store, rule, rollouts) if is_python else KINDS[rule.path.suffix](store, rule)
+    all_scored = (
+        python.run(store, rule, rollouts) if is_python else KINDS[rule.path.suffix](store, rule)
+    )
     # A rule in SQL or TOML scores the whole store; only this run's rollouts are replaced.
-    ours = found.scores.filter(pl.col("rollout_id").is_in(list(rollouts)))
-    scored = checked(Scored(ours, found.left_out), known)
+    own_scores = all_scored.scores.filter(pl.col("rollout_id").is_in(list(rollouts)))
+    scored = checked(Scored(own_scores, all_scored.left_out), calls_and_rollouts)
     whole = scored.scores
     if given is not None and given.height:
         forced = as_scores(rule, given)
@@ -141,10 +143,10 @@ def resolve_reward(store: Store, reward: str | None) -> tuple[str | None, Applie
 def _refuse_taken_name(store: Store, rule: Rule) -> None:
     """Refuse a rule with the name of rewards that come from elsewhere: they would mix."""
     own = f"{rule.prefix}@"
-    taken = read(store, __package__, "taken_name", reward=rule.name, own=own).row(0, named=True)
-    if taken["n"]:
+    others = read(store, __package__, "taken_name", reward=rule.name, own=own).row(0, named=True)
+    if others["n"]:
         raise DataError(
-            f"There are {taken['n']} rewards named '{rule.name}' already, from "
-            f"'{taken['source']}', which the rule '{rule.spec}' would mix with its own. Rename "
+            f"There are {others['n']} rewards named '{rule.name}' already, from "
+            f"'{others['source']}', which the rule '{rule.spec}' would mix with its own. Rename "
             "the rule: its function, its file, or `name` in TOML."
         )

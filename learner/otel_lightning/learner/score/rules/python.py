@@ -90,20 +90,20 @@ def load(rule: Rule) -> Function:
             neither `rollouts` nor `calls`.
     """
     module = _module(rule)
-    found = getattr(module, rule.function or "", None)
-    if not inspect.isfunction(found):
-        known = ", ".join(name for name, value in vars(module).items() if inspect.isfunction(value))
+    function = getattr(module, rule.function or "", None)
+    if not inspect.isfunction(function):
+        names = ", ".join(name for name, value in vars(module).items() if inspect.isfunction(value))
         raise DataError(
-            f"'{rule.path}' has no function '{rule.function}'. Its functions: {known or 'none'}."
+            f"'{rule.path}' has no function '{rule.function}'. Its functions: {names or 'none'}."
         )
-    first = next(iter(inspect.signature(found).parameters.values()), None)
+    first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None or first.name not in IDS:
         raise DataError(
             f"{rule.spec}: takes '{first.name if first else 'nothing'}'. Name its parameter "
             "'rollouts' or 'calls': the frame that it is to be given."
         )
-    begins = found.__code__.co_firstlineno
-    return Function(rule, found, begins, first.name, "LazyFrame" in str(first.annotation))
+    begins = function.__code__.co_firstlineno
+    return Function(rule, function, begins, first.name, "LazyFrame" in str(first.annotation))
 
 
 def _module(rule: Rule) -> ModuleType:
@@ -137,15 +137,15 @@ def _scored(function: Function, result: Any, frame: pl.LazyFrame) -> Scored:
 def _without_failures(function: Function, frame: pl.DataFrame, failed: Exception) -> Scored:
     """Find the rollouts on which the function raises, and score all others in one call."""
     failures = _failures(function, frame)
-    left = frame.filter(~pl.col("rollout_id").is_in(list(failures))).lazy()
+    remaining = frame.filter(~pl.col("rollout_id").is_in(list(failures))).lazy()
     # It fails on too many rollouts, or on all: the function is wrong and not the data.
     if len(failures) in {MAX_FAILURES, frame["rollout_id"].n_unique()}:
         raise _beyond_repair(function, failed, len(failures))
     try:
-        result = function(left)
+        result = function(remaining)
     except Exception as error:
         raise _beyond_repair(function, error, len(failures)) from error
-    scores = _scored(function, result, left).scores
+    scores = _scored(function, result, remaining).scores
     return Scored(scores, tuple(_named(function, failures)))
 
 

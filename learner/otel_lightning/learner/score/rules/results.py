@@ -55,10 +55,10 @@ def as_scores(rule: Rule, frame: pl.DataFrame) -> pl.DataFrame:
     kind = frame.schema["value"]
     if not (kind.is_numeric() or kind in (pl.Boolean, pl.Null)):
         raise DataError(f"{rule.spec}: gives values of type {kind}. Give numbers.")
-    given = frame.select(
+    completed = frame.select(
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(kind).alias(name)
         for name, kind in SCORE_COLUMNS.items()
     )
     is_whole = pl.col("name").fill_null(rule.name) == rule.name
     part = pl.format(f"{rule.name}.{{}}", "name")
-    return given.with_columns(name=pl.when(is_whole).then(pl.lit(rule.name)).otherwise(part))
+    return completed.with_columns(name=pl.when(is_whole).then(pl.lit(rule.name)).otherwise(part))

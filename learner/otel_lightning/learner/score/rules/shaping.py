@@ -99,12 +99,12 @@ def without_data(
     """
     counts = [TERMS[term.name] for term in composition.terms]
     if composition.measures:
-        known = measured
+        with_value = measured
     elif counts:
-        known = rollouts.filter(pl.any_horizontal(pl.col(counts).is_not_null()))
+        with_value = rollouts.filter(pl.any_horizontal(pl.col(counts).is_not_null()))
     else:
-        known = parts
-    return rollouts.select("rollout_id").join(known, on="rollout_id", how="anti")
+        with_value = parts
+    return rollouts.select("rollout_id").join(with_value, on="rollout_id", how="anti")
 
 
 def _last(judgements: pl.DataFrame) -> pl.DataFrame:
@@ -142,11 +142,11 @@ def _label_parts(composition: Composition, judgements: pl.DataFrame) -> pl.DataF
 def _term_part(term: Term, rollouts: pl.DataFrame) -> pl.DataFrame:
     """Compute the part of a shaping term, for the rollouts whose count is above the limit."""
     count = pl.col(TERMS[term.name]).cast(pl.Float64)
-    over = count > term.above
+    is_above = count > term.above
     # Without `per` the weight counts once; with it, once for each `per` above the limit.
-    times = over.cast(pl.Float64) if term.per is None else (count - term.above) / term.per
+    times = is_above.cast(pl.Float64) if term.per is None else (count - term.above) / term.per
     return (
-        rollouts.filter(over)
+        rollouts.filter(is_above)
         .with_columns(
             value=term.weight * times,
             explanation=pl.format(f"{TERMS[term.name]}: {{}}", count),

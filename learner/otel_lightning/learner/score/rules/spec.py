@@ -37,8 +37,8 @@ class Rule:
     def source(self) -> str:
         """Source of its scores: the prefix and a fingerprint of the rule."""
         # The text and not the path: the same rule in another folder is the same rule.
-        said = "\x1f".join((self.path.suffix, self.function or "", self.text))
-        return f"{self.prefix}@{sha256(said.encode()).hexdigest()[:12]}"
+        content = "\x1f".join((self.path.suffix, self.function or "", self.text))
+        return f"{self.prefix}@{sha256(content.encode()).hexdigest()[:12]}"
 
 
 def is_spec(text: str | None) -> bool:

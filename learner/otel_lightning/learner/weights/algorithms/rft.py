@@ -59,13 +59,13 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
         good = _undominated(good)
     # The same answer to the same state, sampled several times, would weigh several times.
     once = {(_state(e), e.completion): e for e in good}
-    kept: list[Row] = []
+    labelled: list[Row] = []
     of_task: Counter[str] = Counter()
     for e in sorted(once.values(), key=lambda e: -e.advantage):
         of_task[e.task] += 1
         if of_task[e.task] <= settings.per_task:
-            kept.append(e.as_labelled())
-    return kept
+            labelled.append(e.as_labelled())
+    return labelled
 
 
 def _undominated(good: Sequence["Example"]) -> list["Example"]:
@@ -78,7 +78,7 @@ def _undominated(good: Sequence["Example"]) -> list["Example"]:
     return [
         e
         for e in good
-        if not any(n < e.later and most >= e.advantage for n, most in best[_state(e)].items())
+        if not any(n < e.later and highest >= e.advantage for n, highest in best[_state(e)].items())
     ]
 
 

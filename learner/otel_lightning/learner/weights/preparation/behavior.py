@@ -46,21 +46,21 @@ def with_behavior(
             f"{algorithm} has no probabilities to compare. Sample at temperature 1, or use rft."
         )
     temperature = sampled.most_common(1)[0][0]
-    kept = []
+    comparable = []
     for e in tokenized.examples:
         if e.temperature == temperature:
-            kept.append(e)
+            comparable.append(e)
         else:
             tokenized.leave_out(e.rollout_id, NO_LOGPROB)
     # At another temperature all are computed again, the logged ones too.
-    missing = [i for i, e in enumerate(kept) if e.logprobs is None or temperature != 1]
-    _check_models([kept[i] for i in missing], len(kept), algorithm)
+    missing = [i for i, e in enumerate(comparable) if e.logprobs is None or temperature != 1]
+    _check_models([comparable[i] for i in missing], len(comparable), algorithm)
     computed = token_logprobs(
-        model, [kept[i] for i in missing], batch_size, "Computing behavior logprobs"
+        model, [comparable[i] for i in missing], batch_size, "Computing behavior logprobs"
     )
     for i, logprobs in zip(missing, computed, strict=True):
-        kept[i] = replace(kept[i], logprobs=tuple(logprobs.tolist()))
-    return Behavior(kept, temperature, len(missing))
+        comparable[i] = replace(comparable[i], logprobs=tuple(logprobs.tolist()))
+    return Behavior(comparable, temperature, len(missing))
 
 
 def _check_models(missing: Sequence[Example], count: int, algorithm: str) -> None:

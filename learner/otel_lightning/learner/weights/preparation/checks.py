@@ -94,12 +94,12 @@ def check_tokens(
         if set(tokenized.reasons) == {CUT}:
             remedy = "Record token ids or whole messages: `lightning-ingest doctor` says how."
         raise DataError(f"No transition is left to learn from ({reasons}). {remedy}")
-    known = model.config.get_text_config().vocab_size
+    vocabulary_size = model.config.get_text_config().vocab_size
     largest = max(max(e.prompt + e.completion) for e in examples)
-    if largest >= known:
+    if largest >= vocabulary_size:
         raise DataError(
-            f"The store has token id {largest}, but the model in '{path}' has {known} tokens: "
-            "another model wrote these traces. Give --model the one that did."
+            f"The store has token id {largest}, but the model in '{path}' has {vocabulary_size} "
+            "tokens: another model wrote these traces. Give --model the one that did."
         )
     _check_text(rows, tokenizer, path)
     _check_tool_calls(examples, tokenizer, path)
@@ -112,7 +112,7 @@ def _check_text(rows: pl.DataFrame, tokenizer: PreTrainedTokenizerBase, path: Pa
         pl.col("completion_token_ids").list.len() > 0,
         pl.col("completion").is_not_null(),
     )
-    compared, different = 0, 0
+    compared, differing = 0, 0
     for row in logged.head(10 * SAMPLE).iter_rows(named=True):
         answer = chat_messages(json.loads(row["completion"])[:1])
         text = str(answer[0]["content"] or "").strip() if answer else ""
@@ -122,10 +122,10 @@ def _check_text(rows: pl.DataFrame, tokenizer: PreTrainedTokenizerBase, path: Pa
         decoded = str(tokenizer.decode(row["completion_token_ids"]))
         # White space is left out of the comparison: servers strip it, and tokens hold it. `in`,
         # since the decoded text may also have reasoning or tool calls around the answer.
-        different += "".join(text.split()) not in "".join(decoded.split())
-    if different > compared / 2:
+        differing += "".join(text.split()) not in "".join(decoded.split())
+    if differing > compared / 2:
         raise DataError(
-            f"In {different} of {compared} transitions the logged token ids, decoded by the "
+            f"In {differing} of {compared} transitions the logged token ids, decoded by the "
             f"tokenizer in '{path}', are not the text that was logged: another model wrote these "
             "traces. Give --model the one that did."
         )

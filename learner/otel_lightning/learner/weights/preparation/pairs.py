@@ -29,8 +29,8 @@ def preference_pairs(examples: Sequence[Example], per_state: int) -> list[Pair]:
     for completions in states.values():
         means = sorted(
             (
-                (sum(e.advantage for e in same) / len(same), same[0])
-                for same in completions.values()
+                (sum(e.advantage for e in repeats) / len(repeats), repeats[0])
+                for repeats in completions.values()
             ),
             # Only by the mean: examples have no order.
             key=lambda pair: -pair[0],

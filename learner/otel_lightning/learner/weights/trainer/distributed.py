@@ -32,11 +32,11 @@ def state() -> Any:
     from accelerate import PartialState
 
     count = torch.accelerator.device_count() if torch.accelerator.is_available() else None
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if count is not None and here > count:
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if count is not None and processes > count:
         # NCCL ends such processes with a traceback that names neither number.
         raise DataError(
-            f"torchrun starts {here} processes on this machine, but it has {count} GPU"
+            f"torchrun starts {processes} processes on this machine, but it has {count} GPU"
             f"{'s' if count > 1 else ''}, and each process needs one. Give --nproc_per_node "
             f"{count}, or set CUDA_VISIBLE_DEVICES= (empty) to train on the CPU."
         )
@@ -53,9 +53,9 @@ def shared(make: Callable[[], T]) -> T:
     from torch import distributed
 
     state()
-    made: list[T | None] = [make() if is_main() else None]
-    distributed.broadcast_object_list(made, src=0)
-    return made[0]  # type: ignore[return-value]  # the main process made it
+    objects: list[T | None] = [make() if is_main() else None]
+    distributed.broadcast_object_list(objects, src=0)
+    return objects[0]  # type: ignore[return-value]  # the main process made it
 
 
 def gathered(parts: list[T]) -> list[T]:

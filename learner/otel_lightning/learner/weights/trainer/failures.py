@@ -34,12 +34,12 @@ FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
 
 @contextmanager
-def explained(checkpoints: Path, given: "Training") -> Iterator[None]:
+def explained(checkpoints: Path, training: "Training") -> Iterator[None]:
     """Turn running out of memory or of disk, and what options caused, into one sentence.
 
     Args:
         checkpoints: Folder of the checkpoints; a complete one there can be resumed from.
-        given: The user's options.
+        training: The user's options.
 
     Raises:
         DataError: Instead of the library's error.
@@ -61,7 +61,7 @@ def explained(checkpoints: Path, given: "Training") -> Iterator[None]:
                 "and give the command again; --save-every 0 writes no checkpoints, --lora small "
                 f"ones.{_resume(checkpoints)}"
             ) from error
-        if cause := _cause(error, given):
+        if cause := _cause(error, training):
             raise DataError(f"{cause}: {error}") from error
         raise
 
@@ -69,24 +69,24 @@ def explained(checkpoints: Path, given: "Training") -> Iterator[None]:
 def _resume(checkpoints: Path, unlike: str = "") -> str:
     """Name the checkpoint to continue from, and options that may be other ones then."""
     try:
-        found = last_checkpoint(checkpoints)
+        checkpoint = last_checkpoint(checkpoints)
     except OSError:  # without memory not even a folder can be listed
         return ""
     changed = f", also with another {unlike}" if unlike else ""
-    return f" Continue from '{found}' with --resume{changed}." if found else ""
+    return f" Continue from '{checkpoint}' with --resume{changed}." if checkpoint else ""
 
 
-def _cause(error: Exception, given: "Training") -> str | None:
+def _cause(error: Exception, training: "Training") -> str | None:
     """Name the option that an error comes from, if one can be told."""
     package = type(error).__module__.partition(".")[0]
-    if package in given.report_to:
+    if package in training.report_to:
         return f"--report-to {package} failed"
     if isinstance(error, TypeError | ValueError):
         text = str(error)
-        for name, value in given.trl.items():
+        for name, value in training.trl.items():
             if name in text or (isinstance(value, str) and value in text):
                 return f"TRL refuses {name} = {value!r} of the table [trl]"
-        for name, value in given.algorithm.items():
+        for name, value in training.algorithm.items():
             # Only by the value: names such as `loss` are in other errors as well.
             if isinstance(value, str) and value in text:
                 return f"TRL refuses the setting {name} = {value!r}"

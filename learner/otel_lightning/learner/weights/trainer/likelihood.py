@@ -140,9 +140,9 @@ def _by_logits(
         Shape [B, T - 1 - first].
     """
     device = next(model.parameters()).device
-    kept = {"logits_to_keep": tokens.shape[1] - first} if first else {}
+    options = {"logits_to_keep": tokens.shape[1] - first} if first else {}
     inputs = {"input_ids": tokens.to(device), "attention_mask": mask.to(device)}
-    logits = model(**inputs, use_cache=False, **kept).logits[:, :-1]
+    logits = model(**inputs, use_cache=False, **options).logits[:, :-1]
     scaled = logits.float() / temperature  # [B, T - 1 - first, V]
     targets = tokens[:, first + 1 :, None].to(scaled.device)
     logprobs = scaled.gather(-1, targets).squeeze(-1) - scaled.logsumexp(-1)

@@ -136,14 +136,17 @@ class TokenizedKTOTrainer(KTOTrainer):  # type: ignore[misc]
         """
         if return_outputs:
             raise ValueError("KTO with an SFT term gives no outputs, only a loss.")
-        found: list[Any] = []
-        hook = model.register_forward_hook(lambda *call: found.append(call[-1].log_probs))
+        logprobs_of_passes: list[Any] = []
+        hook = model.register_forward_hook(
+            lambda *call: logprobs_of_passes.append(call[-1].log_probs)
+        )
         try:
             loss = super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
         finally:
             hook.remove()
         mask = inputs["completion_mask"][:, 1:]
-        logprobs = found[-1][:, -mask.shape[1] :]  # [B, T - 1]; the pass before is for the KL term
+        # The pass before the last one is for the KL term.
+        logprobs = logprobs_of_passes[-1][:, -mask.shape[1] :]  # [B, T - 1]
         mean = logprobs.sum(-1) / mask.sum(-1).clamp(min=1).to(logprobs.device)
         good = torch.as_tensor(inputs["label"], device=mean.device).to(mean.dtype)
         return loss - self._sft * self.desirable_weight * (good * mean).mean()
