@@ -66,8 +66,8 @@ def additions(endpoint: str, kwargs: Mapping[str, Any]) -> Additions | None:
         and not (isinstance(options, dict) and "include_usage" in options)
     )
     if usage:
-        given = options if isinstance(options, dict) else {}
-        changed["stream_options"] = {**given, "include_usage": True}
+        own_options = options if isinstance(options, dict) else {}
+        changed["stream_options"] = {**own_options, "include_usage": True}
     return Additions(changed, ids, logprobs, usage) if ids or logprobs or usage else None
 
 
@@ -119,9 +119,9 @@ def strip(added: Additions, part: Any) -> None:
 def _has_tokens(owner: Any) -> bool:
     # Read the object's dictionaries, not its attributes: a stream may have a thousand chunks, and
     # pydantic's attribute access is slow.
-    more = owner.__pydantic_extra__
+    extra_fields = owner.__pydantic_extra__
     return owner.__dict__.get("logprobs") is not None or bool(
-        more and ("token_ids" in more or "prompt_token_ids" in more)
+        extra_fields and ("token_ids" in extra_fields or "prompt_token_ids" in extra_fields)
     )
 
 
@@ -141,13 +141,13 @@ def strip_body(added: Additions, body: bytes) -> bytes:
         The body with the same spacing, or the same bytes if it is not a JSON object.
     """
     try:
-        whole = json.loads(body)
+        response = json.loads(body)
     except ValueError:
         return body
-    if not isinstance(whole, dict):
+    if not isinstance(response, dict):
         return body
-    empty = _has_empty_values(whole)
-    for owner in _dicts(whole):
+    empty = _has_empty_values(response)
+    for owner in _dicts(response):
         if added.ids:
             for name in _IDS:
                 _drop_key(owner, name, empty=empty)
@@ -158,9 +158,9 @@ def strip_body(added: Additions, body: bytes) -> bytes:
     # The server either escapes characters beyond ASCII or does not; ours shall look the same.
     ascii_only = body.isascii()
     try:
-        return json.dumps(whole, separators=separators, ensure_ascii=ascii_only).encode()
+        return json.dumps(response, separators=separators, ensure_ascii=ascii_only).encode()
     except UnicodeEncodeError:  # half of a surrogate pair, which the server had escaped
-        return json.dumps(whole, separators=separators).encode()
+        return json.dumps(response, separators=separators).encode()
 
 
 def _owners(part: Any) -> Iterator[Any]:
@@ -169,24 +169,25 @@ def _owners(part: Any) -> Iterator[Any]:
         yield part
         yield from part.choices or ()
         return
-    whole = getattr(part, "response", None) or part
-    if whole is not part:
+    # The last event of a stream has the response, and a response is itself the part.
+    response = getattr(part, "response", None) or part
+    if response is not part:
         yield part
-    yield whole
-    items = list(getattr(whole, "output", None) or ())
-    if item := getattr(part, "item", None):
-        items.append(item)
-    for one in items:
-        yield one
-        yield from getattr(one, "content", None) or ()
+    yield response
+    items = list(getattr(response, "output", None) or ())
+    if own_item := getattr(part, "item", None):
+        items.append(own_item)
+    for item in items:
+        yield item
+        yield from getattr(item, "content", None) or ()
     if inner := getattr(part, "part", None):
         yield inner
 
 
-def _dicts(whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield whole
-    yield from whole.get("choices") or ()
-    for item in whole.get("output") or ():
+def _dicts(response: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield response
+    yield from response.get("choices") or ()
+    for item in response.get("output") or ():
         yield item
         for content in item.get("content") or ():
             if isinstance(content, dict):
@@ -207,13 +208,13 @@ def _drop_key(owner: dict[str, Any], name: str, *, empty: bool) -> None:
 
 
 def _drop_ids(owner: Any, *, empty: bool) -> None:
-    more = owner.__pydantic_extra__
+    extra_fields = owner.__pydantic_extra__
     for name in _IDS:
-        if more and name in more:
+        if extra_fields and name in extra_fields:
             if empty:
-                more[name] = None
+                extra_fields[name] = None
             else:
-                del more[name]
+                del extra_fields[name]
 
 
 def _drop_logprobs(owner: Any, *, empty: bool) -> None:
@@ -258,19 +259,19 @@ def _nulls(owner: Any) -> bool:
             if parsed and name in _SET_BY_PARSE:
                 continue
             return True
-    more = owner.__pydantic_extra__
-    if more:
-        for name, value in more.items():
+    extra_fields = owner.__pydantic_extra__
+    if extra_fields:
+        for name, value in extra_fields.items():
             if value is None and name not in _OFTEN_EMPTY:
                 return True
     return False
 
 
-def _has_empty_values(whole: dict[str, Any]) -> bool:
-    inner = [choice.get("message") or {} for choice in whole.get("choices") or ()]
-    return "choices" in whole and any(
+def _has_empty_values(response: dict[str, Any]) -> bool:
+    inner = [choice.get("message") or {} for choice in response.get("choices") or ()]
+    return "choices" in response and any(
         value is None
-        for owner in (whole, *whole["choices"], *inner)
+        for owner in (response, *response["choices"], *inner)
         for name, value in owner.items()
         if name not in _OFTEN_EMPTY
     )

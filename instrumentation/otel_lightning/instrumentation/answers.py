@@ -117,17 +117,17 @@ class ChatAnswer(Answer):
         if choice.index == 0 and message.content:
             self.text.append(message.content)
 
-    def _add_request(self, place: object, tool_call: Any) -> None:
+    def _add_request(self, key: object, tool_call: Any) -> None:
         # A custom tool has `custom` with `input` instead of `function` with `arguments`.
         function = getattr(tool_call, "function", None) or getattr(tool_call, "custom", None)
         text = getattr(function, "arguments", None) or getattr(function, "input", None) or ""
-        known = self.requests.get(place)
+        request = self.requests.get(key)
         # The first chunk of a tool call has its id; later chunks have only more arguments.
-        if known is None or (tool_call.id and tool_call.id != known.call_id):
+        if request is None or (tool_call.id and tool_call.id != request.call_id):
             name = getattr(function, "name", None) or ""
-            self.requests[place] = ToolRequest(tool_call.id or "", name, text)
+            self.requests[key] = ToolRequest(tool_call.id or "", name, text)
         else:
-            known.arguments += text
+            request.arguments += text
 
 
 class CompletionsAnswer(Answer):
@@ -140,18 +140,18 @@ class CompletionsAnswer(Answer):
         if part.usage is not None:
             self.usage = (part.usage.prompt_tokens, part.usage.completion_tokens)
         for choice in part.choices or ():
-            more = extra(choice)
+            fields = extra(choice)
             # vLLM sends the prompt's ids with each choice here, but with the response for chat.
-            prompt = more.get("prompt_token_ids") or extra(part).get("prompt_token_ids")
+            prompt = fields.get("prompt_token_ids") or extra(part).get("prompt_token_ids")
             if prompt and not self.prompt_token_ids:
                 self.prompt_token_ids = prompt
-            if ids := more.get("token_ids"):
+            if ids := fields.get("token_ids"):
                 self.choice(choice.index).ids.extend(ids)
             logprobs = choice.logprobs.token_logprobs if choice.logprobs is not None else None
             if logprobs:
                 # With `echo`, the server repeats the prompt; its first token has no logprob.
-                known = [value for value in logprobs if value is not None]
-                self.choice(choice.index).logprobs.extend(known)
+                finite = [value for value in logprobs if value is not None]
+                self.choice(choice.index).logprobs.extend(finite)
             if choice.index == 0:
                 self.finish_reason = choice.finish_reason or self.finish_reason
                 self.text.append(choice.text or "")
@@ -172,8 +172,8 @@ class ResponsesAnswer(Answer):
             self.text.append(part.delta)
         elif kind == "response.output_item.done":
             self._add_item(part.item)
-        elif whole := getattr(part, "response", None):
-            self._add_whole(whole)
+        elif response := getattr(part, "response", None):
+            self._add_whole(response)
 
     def _add_whole(self, response: Any) -> None:
         # Events repeat the whole response, each time further filled: the last one counts, except
@@ -182,8 +182,8 @@ class ResponsesAnswer(Answer):
         self.whole = response
         if response.usage is not None:
             self.usage = (response.usage.input_tokens, response.usage.output_tokens)
-        more = extra(response)
-        self.prompt_token_ids = more.get("prompt_token_ids") or self.prompt_token_ids
+        fields = extra(response)
+        self.prompt_token_ids = fields.get("prompt_token_ids") or self.prompt_token_ids
         items = response.output or ()
         logprobs = [
             token.logprob
@@ -191,7 +191,9 @@ class ResponsesAnswer(Answer):
             for content in getattr(item, "content", None) or ()
             for token in getattr(content, "logprobs", None) or ()
         ]
-        ids = more.get("token_ids") or [i for one in items for i in extra(one).get("token_ids", ())]
+        ids = fields.get("token_ids") or [
+            i for one in items for i in extra(one).get("token_ids", ())
+        ]
         if logprobs:
             self.choice(0).logprobs = logprobs
         if ids:

@@ -101,23 +101,23 @@ def requested_arm(key: str, variants: Mapping[str, object]) -> RequestedArm | No
     return requested if is_meant and 0 < requested.propensity <= 1 else None
 
 
-def place(bucketing: str, unit: str) -> float:
-    """Return the place in [0, 1) of a unit, such as a rollout, in the shares of the variants.
+def position(bucketing: str, unit: str) -> float:
+    """Return the position in [0, 1) of a unit, such as a rollout, in the shares of the variants.
 
-    A unit has the same place in each process that has the same secret (`SECRET_VARIABLE`).
+    A unit has the same position in each process that has the same secret (`SECRET_VARIABLE`).
 
     Args:
         bucketing: Text that the flags of one policy share.
-        unit: What keeps its variant.
+        unit: Id of the rollout, user or conversation that keeps its variant.
     """
-    return _place(os.environ.get(SECRET_VARIABLE, ""), bucketing, unit)
+    return _position(os.environ.get(SECRET_VARIABLE, ""), bucketing, unit)
 
 
-def variant_at(at: float, shares: Sequence[tuple[str, float]]) -> str:
-    """Return the variant at a place in [0, 1), where each has a piece as long as its share.
+def variant_at(position: float, shares: Sequence[tuple[str, float]]) -> str:
+    """Return the variant at a position in [0, 1), where each has a part as long as its share.
 
     Args:
-        at: The place.
+        position: The position.
         shares: Variants with their shares, which add up to 1, in order; a variant may repeat.
 
     Example:
@@ -125,14 +125,14 @@ def variant_at(at: float, shares: Sequence[tuple[str, float]]) -> str:
         'b'
     """
     for variant, share in shares:
-        at -= share
-        if at < 0:
+        position -= share
+        if position < 0:
             return variant
-    return shares[-1][0]  # rounding left `at` just above 0
+    return shares[-1][0]  # rounding left `position` just above 0
 
 
 @lru_cache(maxsize=1024)
-def _place(secret: str, bucketing: str, unit: str) -> float:
+def _position(secret: str, bucketing: str, unit: str) -> float:
     drawn = f"{bucketing}\0{unit}".encode()
     digest = (
         hmac.digest(secret.encode(), drawn, "sha256") if secret else hashlib.sha256(drawn).digest()
@@ -205,9 +205,9 @@ def register() -> Callable[[], None]:
 
     def unregister() -> None:
         # OpenFeature can only remove all hooks, so the others are added again.
-        others = [other for other in api.get_hooks() if other is not hook]
+        other_hooks = [other for other in api.get_hooks() if other is not hook]
         api.clear_hooks()
-        api.add_hooks(others)
+        api.add_hooks(other_hooks)
 
     return unregister
 
@@ -234,11 +234,13 @@ def _make_hook() -> "Hook":
 def _record(hook_context: "HookContext", details: "FlagEvaluationDetails[Any]") -> None:
     """Put the choice of an evaluation in force, and write it to the current span."""
     choice, span = _choice(hook_context, details), trace.get_current_span()
-    others = {key: kept for key, kept in _in_force.get().items() if key != details.flag_key}
+    other_arms = {
+        key: in_force for key, in_force in _in_force.get().items() if key != details.flag_key
+    }
     # Without a choice the agent now uses the flag's default value, so an earlier choice for this
     # flag is no longer in force either.
-    new = {} if choice is None else {details.flag_key: InForce(choice, span)}
-    _in_force.set({**others, **new})
+    new_arm = {} if choice is None else {details.flag_key: InForce(choice, span)}
+    _in_force.set({**other_arms, **new_arm})
     if choice is not None:
         write_choice(choice, span)
 
@@ -251,7 +253,7 @@ def _choice(hook_context: "HookContext", details: "FlagEvaluationDetails[Any]") 
     metadata = details.flag_metadata
     provider = hook_context.provider_metadata
     version = metadata.get(attributes.POLICY_VERSION)
-    known = {
+    attribute_values = {
         attributes.FEATURE_FLAG_KEY: details.flag_key,
         attributes.FEATURE_FLAG_VARIANT: details.variant,
         attributes.FEATURE_FLAG_REASON: reason,
@@ -260,7 +262,7 @@ def _choice(hook_context: "HookContext", details: "FlagEvaluationDetails[Any]") 
         attributes.PROPENSITY: _propensity(metadata, details.variant),
         attributes.POLICY_VERSION: None if version is None else str(version),
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return {name: value for name, value in attribute_values.items() if value is not None}
 
 
 def _propensity(metadata: Mapping[str, object], variant: str) -> float | None:

@@ -25,22 +25,24 @@ def as_sent(
     Returns:
         The attributes to write.
     """
-    late: dict[str, Any] = {}
+    changed_attributes: dict[str, Any] = {}
     if "model" in changed and isinstance(model := request.get("model"), str):
-        late["gen_ai.request.model"] = model
+        changed_attributes["gen_ai.request.model"] = model
     system = _system(request) if _WITH_SYSTEM.intersection(changed) else None
     # Changed where it was recorded: the other messages stay as the instrumentation wrote them.
     messages = present.get("gen_ai.input.messages")
     if system is not None and isinstance(messages, str):
-        rest = [m for m in json.loads(messages) if m.get("role") not in ("system", "developer")]
+        other_messages = [
+            m for m in json.loads(messages) if m.get("role") not in ("system", "developer")
+        ]
         first = {"role": "system", "parts": [{"type": "text", "content": system}]}
-        late["gen_ai.input.messages"] = json.dumps([first, *rest])
+        changed_attributes["gen_ai.input.messages"] = json.dumps([first, *other_messages])
     defined = present.get("gen_ai.tool.definitions") if "tools" in changed else None
     if isinstance(defined, str):
         offered = {tool_name(tool) for tool in request.get("tools") or ()}
         tools = [tool for tool in json.loads(defined) if tool_name(tool) in offered]
-        late["gen_ai.tool.definitions"] = json.dumps(tools)
-    return late
+        changed_attributes["gen_ai.tool.definitions"] = json.dumps(tools)
+    return changed_attributes
 
 
 def _system(request: Mapping[str, Any]) -> str | None:

@@ -79,7 +79,7 @@ class _Exports:
 class _State:
     watched: dict[int, _Exports] = field(default_factory=dict)
     reason: str = ""
-    said: bool = False
+    is_failure_logged: bool = False
     ending: bool = False
 
 
@@ -127,7 +127,7 @@ def finish() -> None:
     for end in before_finish:
         never_raise(end)()
     _all_at_once("shutdown")
-    _say_what_was_lost()
+    _log_losses()
 
 
 @never_raise
@@ -177,15 +177,15 @@ def _shut_down_without_threads(deadline: float) -> None:
 
 
 def _timeout() -> float:
-    given = os.environ.get(EXIT_TIMEOUT_VARIABLE, "")
+    text = os.environ.get(EXIT_TIMEOUT_VARIABLE, "")
     try:
-        seconds = float(given) if given else _DEFAULT_TIMEOUT
+        seconds = float(text) if text else _DEFAULT_TIMEOUT
         return min(max(0.0, seconds), _LONGEST_TIMEOUT)
     except ValueError:
         _logger.warning(
             "%s=%r is not a number of seconds; %s s are used.",
             EXIT_TIMEOUT_VARIABLE,
-            given,
+            text,
             _DEFAULT_TIMEOUT,
         )
         return _DEFAULT_TIMEOUT
@@ -228,7 +228,7 @@ def _counted(batch: Any, kind: str) -> _Exports:
             exports.in_flight -= len(records)
             if not delivered:
                 exports.failed += len(records)
-                _say_first_failure()
+                _log_first_failure()
         return result
 
     def count_dropped(number: int, *reason: Any) -> None:
@@ -251,17 +251,17 @@ def _keep(record: logging.LogRecord) -> bool:
     return False
 
 
-def _say_first_failure() -> None:
+def _log_first_failure() -> None:
     """Log the first lost batch while the process runs; all losses are reported again at exit."""
-    if not _state.said and not _state.ending:
-        _state.said = True
+    if not _state.is_failure_logged and not _state.ending:
+        _state.is_failure_logged = True
         _logger.warning(
             "Telemetry cannot be delivered; the agent continues, and the losses are counted. %s",
-            _why(),
+            _last_reason(),
         )
 
 
-def _say_what_was_lost() -> None:
+def _log_losses() -> None:
     lost: dict[str, int] = {}
     places: dict[str, None] = {}
     for exports in _state.watched.values():
@@ -275,12 +275,12 @@ def _say_what_was_lost() -> None:
             " and ".join(named),
             _timeout(),
             EXIT_TIMEOUT_VARIABLE,
-            _why(),
+            _last_reason(),
             "" if _ANSWERED.search(_state.reason) else _NO_COLLECTOR % " and ".join(places),
         )
 
 
-def _why() -> str:
+def _last_reason() -> str:
     """Return the last reason of a failed export as a sentence, with its remedy if it is known."""
     if "BadStatusLine" in _state.reason:
         return (
@@ -326,7 +326,7 @@ def _forget() -> None:
     """Reset the counts in a forked child: the parent reports its own losses."""
     for exports in _state.watched.values():
         exports.failed = exports.dropped = exports.in_flight = 0
-    _state.said, _state.reason = False, ""
+    _state.is_failure_logged, _state.reason = False, ""
 
 
 if hasattr(os, "register_at_fork"):

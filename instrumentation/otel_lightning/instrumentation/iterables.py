@@ -24,11 +24,15 @@ def as_lists(arguments: dict[str, Any]) -> dict[str, Any]:
     """
     lists = {}
     for name in _NAMES:
-        given = arguments.get(name)
-        value = list(given) if type(given) not in _PLAIN and isinstance(given, Iterator) else given
+        argument = arguments.get(name)
+        value = (
+            list(argument)
+            if type(argument) not in _PLAIN and isinstance(argument, Iterator)
+            else argument
+        )
         if type(value) is list or type(value) is tuple:
             value = _with_lists_inside(value)
-        if value is not given:
+        if value is not argument:
             lists[name] = value
     return {**arguments, **lists} if lists else arguments
 

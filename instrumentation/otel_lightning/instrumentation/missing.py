@@ -17,7 +17,7 @@ _logger = logging.getLogger(__name__)
 class Remedy(NamedTuple):
     """The instrumentation of a library."""
 
-    known: tuple[str, ...]
+    instrumentors: tuple[str, ...]
     """Names under which instrumentors of that library are registered."""
     line: str | None
     """The command that installs one; None for a library that is recorded in part without one."""
@@ -49,15 +49,15 @@ def say_what_is_missing() -> None:
 @never_raise
 def _check(module: str, remedy: Remedy, _imported: object) -> None:
     group = metadata.entry_points(group="opentelemetry_instrumentor")
-    installed = [entry for entry in group if entry.name in remedy.known]
+    installed = [entry for entry in group if entry.name in remedy.instrumentors]
     # The launcher starts every instrumentor of this group whose packages are installed.
-    refused = [(entry, why) for entry in installed if (why := _refusal(entry))]
+    refused = [(entry, reason) for entry in installed if (reason := _refusal(entry))]
     if installed and len(refused) == len(installed):
-        entry, why = refused[0]
+        entry, reason = refused[0]
         _logger.warning(
             "%s is imported, but OpenTelemetry did not start its instrumentation. The reason: %s "
             "Start it in the agent's code: from %s import %s; %s().instrument()",
-            module, why, entry.module, entry.attr, entry.attr,
+            module, reason, entry.module, entry.attr, entry.attr,
         )  # fmt: skip
     elif not installed and remedy.line:
         _logger.warning(

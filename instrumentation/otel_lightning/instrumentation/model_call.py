@@ -84,7 +84,7 @@ class ModelCall:
     choices: list[dict[str, AttributeValue]] = field(default_factory=list)
     changed: tuple[str, ...] = ()
     """Names of the arguments that an arm changed."""
-    made: bool = False
+    is_own_span: bool = False
     """True if the span is one that we made with the bundled instrumentation's functions."""
 
     def release(self, span: Any) -> None:
@@ -109,7 +109,7 @@ class ModelCall:
         """Write the call's data to its span, at the end of the span."""
         present = attributes_of(span)
         bundled = is_bundled(span)
-        late: dict[str, Any] = dict(self.facts)
+        added: dict[str, Any] = dict(self.facts)
         values = [*self._sampling(), *self.answer.usage_attributes()]
         if self.endpoint == "responses":
             values += self._held()
@@ -118,32 +118,32 @@ class ModelCall:
         if bundled and self.endpoint != "responses":
             values += self._raw_stream()
         # What the instrumentation recorded is kept; gaps are filled.
-        late |= {name: value for name, value in values if not present.get(name)}
+        added |= {name: value for name, value in values if not present.get(name)}
         if self.changed:
-            late |= dict(self._sampling()) | changed_request.as_sent(
+            added |= dict(self._sampling()) | changed_request.as_sent(
                 self.request, self.changed, present
             )
         if privacy.content_allowed():
-            late |= dict(self.answer.token_attributes())
+            added |= dict(self.answer.token_attributes())
             if self.endpoint == "responses" or bundled:
-                late |= self._unrecorded_answer(present)
+                added |= self._unrecorded_answer(present)
             if self.endpoint == "responses":
-                late |= self._with_call_ids({**present, **late})
+                added |= self._with_call_ids({**present, **added})
         # The bundled functions fill these attributes even with content switched off by
         # OpenTelemetry's switch. Readers expect a list, hence the empty one.
-        elif self.made:
-            late |= {name: "[]" for name in _CONTENT if name in present}
-        if late:
-            write_late(span, late)
+        elif self.is_own_span:
+            added |= {name: "[]" for name in _CONTENT if name in present}
+        if added:
+            write_late(span, added)
 
     def _sampling(self) -> Iterator[tuple[str, AttributeValue]]:
         body = self.request.get("extra_body")
-        for given in (self.request, body if isinstance(body, dict) else {}):
-            for name, argument in given.items():
-                known = _SAMPLING.get(name)
-                if known and (value := _exportable(argument)) is not None:
-                    as_list = known == "stop_sequences" and isinstance(value, str)
-                    yield f"gen_ai.request.{known}", (value,) if as_list else value
+        for arguments in (self.request, body if isinstance(body, dict) else {}):
+            for name, argument in arguments.items():
+                attribute = _SAMPLING.get(name)
+                if attribute and (value := _exportable(argument)) is not None:
+                    as_list = attribute == "stop_sequences" and isinstance(value, str)
+                    yield f"gen_ai.request.{attribute}", (value,) if as_list else value
 
     def _raw_stream(self) -> Iterator[tuple[str, AttributeValue]]:
         """Yield what Traceloop reads from an answer, except from a raw stream."""
@@ -189,9 +189,9 @@ class ModelCall:
         id (`call_…`), so with item ids nobody could match them.
         """
         ids = {
-            str(place): request.call_id
-            for place, request in self.answer.requests.items()
-            if request.call_id != place
+            str(item_id): request.call_id
+            for item_id, request in self.answer.requests.items()
+            if request.call_id != item_id
         }
         items = self.request.get("input")
         for item in items if isinstance(items, list) else ():

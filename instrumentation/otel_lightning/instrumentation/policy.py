@@ -122,10 +122,10 @@ def _flags(path: str, version: tuple[int, ...]) -> tuple[_Flag, ...]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         _logger.warning("%s=%s: no flag file (%s); no arm is chosen.", POLICY_VARIABLE, path, error)
         return ()
-    return tuple(known for key, flag in flags.items() if (known := _known(str(key), flag)))
+    return tuple(readable for key, flag in flags.items() if (readable := _readable(str(key), flag)))
 
 
-def _known(key: str, flag: Any) -> _Flag | None:
+def _readable(key: str, flag: Any) -> _Flag | None:
     try:
         return _flag(key, flag)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
@@ -195,7 +195,7 @@ def _places(
 
 def _draw(flag: _Flag, rollout: str) -> str:
     """Draw a variant by a hash of the rollout, so that all calls of a rollout get the same one."""
-    return arms.variant_at(arms.place(flag.bucketing, rollout), flag.places)
+    return arms.variant_at(arms.position(flag.bucketing, rollout), flag.places)
 
 
 def _rollout(call: ModelCall) -> str:
@@ -272,9 +272,9 @@ def _set_system(endpoint: str, changed: dict[str, Any], text: str) -> None:
     if endpoint == "responses":
         changed["instructions"] = text
     elif endpoint == "chat":
-        rest = [
+        other_messages = [
             m
             for m in changed.get("messages") or ()
             if field_of(m, "role") not in ("system", "developer")
         ]
-        changed["messages"] = [{"role": "system", "content": text}, *rest]
+        changed["messages"] = [{"role": "system", "content": text}, *other_messages]

@@ -100,7 +100,7 @@ class _Pattern(NamedTuple):
     expression: re.Pattern[str]
 
 
-_said: set[str] = set()
+_logged_faults: set[str] = set()
 _EVERYTHING: Final = _Pattern("error", re.compile("(?s).+"))
 """Replaces any text by `WITHHELD`, if nobody knows what must not leave."""
 
@@ -168,14 +168,14 @@ def secrets_in(text: str) -> set[tuple[str, str]]:
 
 def _named_kinds() -> list[_Pattern]:
     names = [name.strip() for name in os.environ.get(REDACT_VARIABLE, "").lower().split(",")]
-    wanted = list(_KINDS) if "all" in names or "true" in names else [n for n in names if n]
-    for unknown in set(wanted) - set(_KINDS) - {"false", "none"}:
-        _say_once(
+    kinds = list(_KINDS) if "all" in names or "true" in names else [n for n in names if n]
+    for unknown in set(kinds) - set(_KINDS) - {"false", "none"}:
+        _log_once(
             f"{REDACT_VARIABLE}: unknown kind {unknown!r}. Known: all, {', '.join(_KINDS)}. All "
             "kinds are redacted."
         )
-        wanted = list(_KINDS)  # a misspelt kind must not let its secrets through
-    return [_Pattern(name, re.compile(_KINDS[name])) for name in wanted if name in _KINDS]
+        kinds = list(_KINDS)  # a misspelt kind must not let its secrets through
+    return [_Pattern(name, re.compile(_KINDS[name])) for name in kinds if name in _KINDS]
 
 
 def _own_patterns() -> list[_Pattern]:
@@ -185,7 +185,7 @@ def _own_patterns() -> list[_Pattern]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeError) as error:
-        _say_once(
+        _log_once(
             f"{PATTERNS_VARIABLE}={path} cannot be read ({error}), so every text is withheld "
             f"({WITHHELD}). Correct the file, or unset the variable."
         )
@@ -196,14 +196,14 @@ def _own_patterns() -> list[_Pattern]:
             try:
                 patterns.append(_Pattern("own", re.compile(line)))
             except re.error as error:
-                _say_once(f"{path}:{number}: not a regular expression ({error}); line left out.")
+                _log_once(f"{path}:{number}: not a regular expression ({error}); line left out.")
     return patterns
 
 
-def _say_once(fault: str) -> None:
+def _log_once(fault: str) -> None:
     """Warn of a fault in the variables, which are read for spans, logs and each reward."""
-    if fault not in _said:
-        _said.add(fault)
+    if fault not in _logged_faults:
+        _logged_faults.add(fault)
         _logger.warning("%s", fault)
 
 

@@ -97,7 +97,7 @@ _note_ending = never_raise(model_call.note_ending)
 
 @never_raise
 def _note_tool(span: Span, inferred_tools: InferredTools) -> None:
-    if is_tool(attributes_of(span)) and not inferred_tools.made(span):
+    if is_tool(attributes_of(span)) and not inferred_tools.is_own(span):
         inferred_tools.note_span(span)
 
 

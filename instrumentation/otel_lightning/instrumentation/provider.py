@@ -173,11 +173,11 @@ def _read(path: str, version: tuple[int, ...]) -> dict[str, Any]:
     return flags
 
 
-def _served(flag: Mapping[str, Any], given: Mapping[str, Any]) -> _Served:
+def _served(flag: Mapping[str, Any], context: Mapping[str, Any]) -> _Served:
     metadata = flag.get("metadata") or {}
     if attributes.POLICY in metadata:
         policy = json.loads(metadata[attributes.POLICY])
-        shares = probabilities(policy, given)
+        shares = probabilities(policy, context)
         return _Served(list(shares.items()), Reason.TARGETING_MATCH, policy["version"])
     version = metadata.get(attributes.POLICY_VERSION)
     version_text = None if version is None else str(version)
@@ -186,7 +186,7 @@ def _served(flag: Mapping[str, Any], given: Mapping[str, Any]) -> _Served:
     if not targeting:
         default = flag.get("defaultVariant")
         return _Served([(str(default), 1.0)] if default else [], Reason.STATIC, version_text)
-    parts = _fractional(targeting, given)
+    parts = _fractional(targeting, context)
     weights = [(str(p[0]), float((p[1:] or [1])[0])) for p in parts if isinstance(p, list)]
     total = sum(weight for _, weight in weights)
     places = [(variant, weight / total) for variant, weight in weights if weight > 0]
@@ -194,23 +194,23 @@ def _served(flag: Mapping[str, Any], given: Mapping[str, Any]) -> _Served:
     return _Served(places, Reason.SPLIT, version_text, shared if isinstance(shared, str) else None)
 
 
-def _fractional(targeting: Mapping[str, Any], given: Mapping[str, Any]) -> list[Any]:
+def _fractional(targeting: Mapping[str, Any], context: Mapping[str, Any]) -> list[Any]:
     """Follow `if` rules that test one attribute to a `fractional` rule, and return its parts."""
     rule = targeting.get("if")
     if isinstance(rule, list) and len(rule) == _TESTS and set(rule[0]) == {"var"}:
-        return _fractional(rule[1] if given.get(rule[0]["var"]) else rule[2], given)
+        return _fractional(rule[1] if context.get(rule[0]["var"]) else rule[2], context)
     if set(targeting) != {"fractional"}:
         raise ParseError(f"The targeting {sorted(targeting)} is none of a learned policy.")
     return list(targeting["fractional"])
 
 
-def probabilities(policy: Mapping[str, Any], given: Mapping[str, Any]) -> Shares:
+def probabilities(policy: Mapping[str, Any], features: Mapping[str, Any]) -> Shares:
     """Evaluate a linear softmax policy: pi = floor + rest * softmax(W [1, x]).
 
     Args:
         policy: The JSON of `lightning.policy`.
-        given: The features by name; true counts as 1. An absent feature counts as 0 if the policy
-            has features of 0 and 1 only, and else as the mean.
+        features: The features by name; true counts as 1. An absent feature counts as 0 if the
+            policy has features of 0 and 1 only, otherwise as the mean.
 
     Returns:
         The probability of each arm that is served.
@@ -224,10 +224,10 @@ def probabilities(policy: Mapping[str, Any], given: Mapping[str, Any]) -> Shares
     inputs = [1.0]
     numbers = zip(policy["features"], policy["mean"], policy["deviation"], strict=True)
     for name, mean, deviation in numbers:
-        value = given.get(name)
-        known = isinstance(value, int | float) and math.isfinite(value)
+        value = features.get(name)
+        is_known = isinstance(value, int | float) and math.isfinite(value)
         absent = 0.0 if policy.get("binary") else mean
-        inputs.append(((float(value) if known else absent) - mean) / deviation)  # type: ignore[arg-type]
+        inputs.append(((float(value) if is_known else absent) - mean) / deviation)  # type: ignore[arg-type]
     logits = [
         sum(w * x for w, x in zip(row, inputs, strict=True)) if learned else -math.inf
         for row, learned in zip(policy["weights"], policy["learned"], strict=True)
@@ -235,14 +235,15 @@ def probabilities(policy: Mapping[str, Any], given: Mapping[str, Any]) -> Shares
     # Subtracted before exp, which would overflow; the shares do not change by it.
     highest = max(logits)
     powers = [math.exp(logit - highest) for logit in logits]
-    total, rest = sum(powers), 1 - sum(policy["floor"])
-    new = {
-        arm: floor + rest * power / total
+    total, learned_share = sum(powers), 1 - sum(policy["floor"])
+    own_shares = {
+        arm: floor + learned_share * power / total
         for arm, floor, power in zip(policy["arms"], policy["floor"], powers, strict=True)
     }
     share, base = policy.get("share", 1.0), policy.get("base") or {}
     mixed = {
-        arm: share * new.get(arm, 0.0) + (1 - share) * base.get(arm, 0.0) for arm in new | base
+        arm: share * own_shares.get(arm, 0.0) + (1 - share) * base.get(arm, 0.0)
+        for arm in own_shares | base
     }
     return {arm: p for arm, p in mixed.items() if p > 0}
 
@@ -250,5 +251,5 @@ def probabilities(policy: Mapping[str, Any], given: Mapping[str, Any]) -> Shares
 def _draw(bucketing: str, unit: str | None, places: Sequence[tuple[str, float]]) -> str:
     """Draw a variant by a hash of the targeting key, so that one unit always gets the same one."""
     # Without a unit there is nothing to be consistent with: each evaluation draws for itself.
-    at = _RANDOM.random() if unit is None else arms.place(bucketing, unit)
-    return arms.variant_at(at, places)
+    position = _RANDOM.random() if unit is None else arms.position(bucketing, unit)
+    return arms.variant_at(position, places)

@@ -31,9 +31,13 @@ def give_way(undo: ExitStack, provider: Any) -> None:
     def set_provider(
         wrapped: Callable[..., None], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        given = args[0] if args else kwargs.get("tracer_provider")
-        if trace.get_tracer_provider() is provider and _is_sdk(given) and given is not provider:
-            never_raise(_hand_over)(provider, given)
+        new_provider = args[0] if args else kwargs.get("tracer_provider")
+        if (
+            trace.get_tracer_provider() is provider
+            and _is_sdk(new_provider)
+            and new_provider is not provider
+        ):
+            never_raise(_hand_over)(provider, new_provider)
             names = vars(trace)
             # OpenTelemetry guards the provider by a flag that can be set once: a new flag opens it
             # again.
@@ -50,22 +54,22 @@ def _is_sdk(provider: Any) -> bool:
     return hasattr(provider, "_active_span_processor") and hasattr(provider, "add_span_processor")
 
 
-def _hand_over(ours: Any, agents: Any) -> None:
+def _hand_over(first: Any, second: Any) -> None:
     """Move the first provider's processors and tracers to the agent's provider."""
-    target = agents._active_span_processor  # noqa: SLF001 - the SDK has no public way to it
-    known = set(_endpoints(target))
-    for processor in ours._active_span_processor._span_processors:  # noqa: SLF001
+    target = second._active_span_processor  # noqa: SLF001 - the SDK has no public way to it
+    agent_endpoints = set(_endpoints(target))
+    for processor in first._active_span_processor._span_processors:  # noqa: SLF001
         # If the agent exports to the same endpoint itself, each span would arrive twice.
-        if not known.intersection(_endpoint(processor)):
+        if not agent_endpoints.intersection(_endpoint(processor)):
             target.add_span_processor(processor)
     # Our processor must be first: it changes a span at its end, before any exporter reads it.
-    mine, others = _split(target._span_processors)  # noqa: SLF001
-    target._span_processors = (*mine, *others)  # noqa: SLF001
-    for tracer in ours._tracers.values():  # noqa: SLF001
+    own, other_processors = _split(target._span_processors)  # noqa: SLF001
+    target._span_processors = (*own, *other_processors)  # noqa: SLF001
+    for tracer in first._tracers.values():  # noqa: SLF001
         # Instrumentations keep the tracers that they got at the start, so these are changed in
         # place.
-        tracer.resource, tracer.sampler = agents.resource, agents.sampler
-        tracer.id_generator, tracer.span_processor = agents.id_generator, target
+        tracer.resource, tracer.sampler = second.resource, second.sampler
+        tracer.id_generator, tracer.span_processor = second.id_generator, target
     _logger.debug("The agent set up a TracerProvider: spans go to its exporters too.")
 
 
@@ -80,8 +84,8 @@ def put_first(provider: Any, processor: Any) -> None:
     holder = getattr(provider, "_active_span_processor", None)
     present = getattr(holder, "_span_processors", None)
     if isinstance(present, tuple):
-        others = tuple(other for other in present if other is not processor)
-        vars(holder)["_span_processors"] = (processor, *others)
+        other_processors = tuple(other for other in present if other is not processor)
+        vars(holder)["_span_processors"] = (processor, *other_processors)
 
 
 def _split(processors: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:

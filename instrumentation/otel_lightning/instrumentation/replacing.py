@@ -24,8 +24,8 @@ def replace_names(
     @never_raise
     def replace(imported: ModuleType) -> None:
         names = vars(imported)
-        made = {name: new for name, new in make(imported).items() if name in names}
-        undo.callback(names.update, {name: names[name] for name in made})
-        names.update(made)
+        replacements = {name: new for name, new in make(imported).items() if name in names}
+        undo.callback(names.update, {name: names[name] for name in replacements})
+        names.update(replacements)
 
     wrapt.register_post_import_hook(replace, module)

@@ -46,7 +46,7 @@ def evaluation_result(  # noqa: PLR0913 - the event's own fields
     named = {attributes.ROLLOUT_ID: rollout_id, attributes.TASK_ID: task_id}
     # A judge that gives an id may itself run in another rollout, whose ids would be wrong here.
     inherited = {} if rollout_id or response_id else current_ids()
-    given = {
+    event_attributes = {
         attributes.EVALUATION_NAME: name,
         attributes.EVALUATION_SCORE_VALUE: float(value),
         attributes.EVALUATION_SCORE_LABEL: label,
@@ -59,7 +59,11 @@ def evaluation_result(  # noqa: PLR0913 - the event's own fields
     get_logger("otel_lightning.instrumentation").emit(
         timestamp=time.time_ns(),
         event_name=attributes.EVALUATION_RESULT,
-        attributes={key: redact(given[key]) for key in given if given[key] is not None},
+        attributes={
+            key: redact(event_attributes[key])
+            for key in event_attributes
+            if event_attributes[key] is not None
+        },
     )
 
 

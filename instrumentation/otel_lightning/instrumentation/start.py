@@ -121,20 +121,20 @@ def set_defaults(environment: MutableMapping[str, str]) -> None:
 
 def _correct_protocol(environment: MutableMapping[str, str], name: str) -> None:
     """Replace a protocol that OpenTelemetry's SDK refuses: it would record nothing at all."""
-    given = environment.get(name, "").strip()
-    if given in ("", GRPC, HTTP):
+    protocol = environment.get(name, "").strip()
+    if protocol in ("", GRPC, HTTP):
         return
-    environment[name] = HTTP if given.lower().startswith("http") else GRPC
+    environment[name] = HTTP if protocol.lower().startswith("http") else GRPC
     sys.stderr.write(
-        f"{name}={given} is unknown to OpenTelemetry's Python SDK, so {environment[name]} is used. "
-        f"Known: {GRPC}, {HTTP}.\n"
+        f"{name}={protocol} is unknown to OpenTelemetry's Python SDK, so {environment[name]} is "
+        f"used. Known: {GRPC}, {HTTP}.\n"
     )
 
 
 def _speaks_http(endpoint: str) -> bool:
     """Return whether an endpoint has the port for OTLP over HTTP, or a path, as gRPC has none."""
-    place = endpoint.strip().rpartition("://")[2].rstrip("/")
-    return place.endswith(":4318") or "/" in place
+    address = endpoint.strip().rpartition("://")[2].rstrip("/")
+    return address.endswith(":4318") or "/" in address
 
 
 def program(command: Sequence[str]) -> str:

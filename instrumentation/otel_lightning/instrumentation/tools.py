@@ -76,7 +76,7 @@ class InferredTools:
             if pending := self._pop(result.call_id, call):
                 self._emit(pending, result, call)
 
-    def made(self, span: Any) -> bool:
+    def is_own(self, span: Any) -> bool:
         """Return whether a tool span is one of ours."""
         return attributes.INFERRED in attributes_of(span)
 
@@ -105,8 +105,8 @@ class InferredTools:
         if len(waiting) > 1:
             repeated = _repeated(call, call_id)
             # Of equal calls the oldest one, since results come in the order of the requests.
-            same = [a for a in waiting if (a.request.name, a.request.arguments) == repeated]
-            pending = same[0] if same else pending
+            equal = [a for a in waiting if (a.request.name, a.request.arguments) == repeated]
+            pending = equal[0] if equal else pending
         waiting.remove(pending)
         if not waiting:
             self._pending.pop(call_id, None)
@@ -182,15 +182,15 @@ def _chat_results(messages: Any) -> Iterator[Result]:
 
 
 def _items_results(items: Any) -> Iterator[Result]:
-    seen = False
+    has_result = False
     for item in _from_end(items):
         kind = field_of(item, "type")
         if str(kind).endswith("_call_output"):
-            seen = True
+            has_result = True
             text = _text(field_of(item, "output"))
             failed = field_of(item, "status") == "incomplete" or _says_error(text)
             yield Result(str(field_of(item, "call_id")), text, failed)
-        elif seen and kind in (None, "message"):
+        elif has_result and kind in (None, "message"):
             return
 
 

@@ -93,16 +93,16 @@ def follow(call: ModelCall) -> End | None:
 
 def _hold_open(span: Any) -> End:
     """Delay the end of a span: its own `end` does nothing until the stream has ended."""
-    asked: list[bool] = []
+    end_calls: list[bool] = []
     # On the instance, which hides the method of the class until it is removed.
-    vars(span)["end"] = lambda *_args, **_kwargs: asked.append(True)
+    vars(span)["end"] = lambda *_args, **_kwargs: end_calls.append(True)
 
     @never_raise
     def end(error: BaseException | None) -> None:
         vars(span).pop("end", None)
         if error is not None:
             fail(span, error)
-        if asked and span.is_recording():
+        if end_calls and span.is_recording():
             span.end()
 
     return end
@@ -175,7 +175,7 @@ def _begin(call: ModelCall) -> _Record | None:
         module.SPAN_NAME, call.context, kind=SpanKind.CLIENT, start_time=call.started_ns
     )
     call.adopt(span)
-    call.made = True
+    call.is_own_span = True
     return _Record(call, module, span)
 
 
