@@ -141,8 +141,7 @@ def test_a_client_is_not_alone_until_it_has_read_its_answer_to_the_end(tmp_path:
 
 
 def alone(holder: Store) -> bool:
-    assert holder._guard
-    with holder._guard.alone(holder._connection) as is_alone:
+    with holder.sql_server.guard.alone(holder._connection) as is_alone:
         return is_alone
 
 

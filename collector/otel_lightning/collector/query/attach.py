@@ -7,7 +7,7 @@ from pathlib import Path
 from otel_lightning.collector.store import Server, Store, quote_literal, server_file, statement
 from otel_lightning.collector.store.clients.read_only import attach_line
 from otel_lightning.collector.store.clients.reader_limits import ANSWERS
-from otel_lightning.collector.store.connection import EXTENSIONS
+from otel_lightning.collector.store.extensions import EXTENSIONS
 from otel_lightning.collector.store.sql_text import quote_name
 from otel_lightning.collector.store.tables import INTERNAL
 

@@ -24,4 +24,4 @@ def open_page(receiver: Receiver, settings: Settings, store: Store, server: Serv
     access = Access(sessions, settings.tls is not None, needs_client)
     scheme = "https" if settings.tls else "http"
     facts = {"url": f"{scheme}://{settings.http}", "console": settings.has_console}
-    return Page(receiver, access, Pages(store.page_reads()), facts)
+    return Page(receiver, access, Pages(store.sql_server.page_reads()), facts)

@@ -74,7 +74,7 @@ def start_parts(
         idle_connections = IdleConnections(_ports(settings, server), most_connections)
         certificates = CertificateWatch(settings.tls, alarms) if settings.tls else None
         heartbeat = Heartbeat(run)
-        watches = [idle_connections, store.client_watch, certificates, heartbeat]
+        watches = [idle_connections, store.sql_server.client_watch, certificates, heartbeat]
         supervisor = Supervisor(loader, spool, filter(None, watches), alarms, run)
         idle_connections.start()
         loader.start()  # the last one: from now on it has to be stopped

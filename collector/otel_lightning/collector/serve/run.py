@@ -160,7 +160,7 @@ async def _receive(
         if page:
             page.close()
         # Their threads would keep the process alive, and those over HTTP also the server.
-        await asyncio.gather(servers.stop(), asyncio.to_thread(store.end_statements))
+        await asyncio.gather(servers.stop(), asyncio.to_thread(store.sql_server.end_statements))
 
 
 async def _until_stopped(stopped: asyncio.Event, servers: Servers, supervisor: Supervisor) -> None:
@@ -204,7 +204,7 @@ def _receiver(parts: Parts) -> Receiver:
 
 
 def _sql_route(receiver: Receiver, store: Store, server: Server) -> SqlRoute:
-    reads = store.page_reads()
+    reads = store.sql_server.page_reads()
 
     def ask(select: str, cancellation: Cancellation) -> list[dict[str, Any]]:
         table = reads.ask(select, {}, SELECT_SECONDS, cancellation)

@@ -3,9 +3,9 @@
 What loads DuckDB is imported when it is first used. So a client that only needs to know who serves
 a store, such as `lightning-learn run`, loads neither DuckDB nor pyarrow: 0.2 CPU-seconds.
 
-Begin in `opening.py`, and in `connection.py`, which has the class `Store`. `clients/` judges and
-limits the SQL of clients, `deduplication/` finds duplicates before they are inserted, and `files/`
-has what lies on disk beside the tables.
+Begin in `opening.py`, and in `connection.py`, which has the class `Store`. `sql_server.py` lets
+other processes run SQL, which `clients/` checks and limits. `deduplication/` finds duplicates
+before they are inserted, and `files/` has the files on disk.
 """
 
 from importlib import import_module

@@ -2,11 +2,9 @@
 
 import os
 import secrets
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,52 +15,30 @@ from otel_lightning.collector.process import machine
 from otel_lightning.collector.store import attribute_columns
 from otel_lightning.collector.store.answering import telling_silence
 from otel_lightning.collector.store.caches import Cached, Caches
-from otel_lightning.collector.store.clients import read_only
-from otel_lightning.collector.store.clients.disconnected_clients import ClientWatch
-from otel_lightning.collector.store.clients.page_reads import PageReads
-from otel_lightning.collector.store.clients.reader_limits import (
-    NO_READER_LIMITS,
-    LimitedReads,
-    ReaderLimits,
-)
+from otel_lightning.collector.store.clients.reader_limits import NO_READER_LIMITS, ReaderLimits
 from otel_lightning.collector.store.clients.remote_query import ask
 from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
 from otel_lightning.collector.store.files import spilling
-from otel_lightning.collector.store.files.replacement import ServedFile, rewritten
+from otel_lightning.collector.store.files.replacement import ServedFile
 from otel_lightning.collector.store.files.server_file import Server
 from otel_lightning.collector.store.memory import MEMORY_BYTES
-from otel_lightning.collector.store.sql_text import quote_literal
+from otel_lightning.collector.store.sql_server import SqlServer
 from otel_lightning.collector.store.transactions import begin
 
 if TYPE_CHECKING:
+    from otel_lightning.collector.store.clients.read_only import ReadOnlyGuard
     from otel_lightning.collector.store.files.private_log import PrivateLog
 
 SKIPPED_TO = 5_000
 """DuckDB skips to matching rows only if a join needs at most this many; above it, it scans every
 block in between."""
-SERVING = (
-    f"SET GLOBAL threads = 1; SET GLOBAL allowed_configs = ['memory_limit', '{spilling.SETTING}']"
-)
-"""Settings of a served store: its configuration is locked, except for the limits on memory and on
-what is spilled. Each statement runs on the thread that received it.
-
-The number of threads is never changed afterwards: DuckDB would wait for its worker threads, one of
-which may be authorizing a statement, and that waits for the change: a deadlock. A second thread
-would also spin while it waits, and take a third of the CPU time of a load.
-"""
 CACHE_BYTES = 48_000_000
-IN_USE = """
+USED_BYTES = """
     SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT
     FROM duckdb_memory() WHERE tag <> 'BASE_TABLE'
 """
 """Bytes that DuckDB uses for anything but cached blocks of tables."""
-SERVE = "CALL quack_serve('{}', token = '{}')"
-PORTS_TO_TRY = 20
 CHECKPOINT_SECONDS, CHECKPOINT_AGAIN_SECONDS = 30.0, 0.05
-EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
-UNSIGNED = {"allow_unsigned_extensions": "true"}
-"""Setting of a connection whose extensions `load_extensions` loads. DuckDB takes it only when it
-opens a database."""
 
 
 class Store:
@@ -70,9 +46,9 @@ class Store:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, server: Server | None = None) -> None:
         self._connection = connection
-        self._serves: str | None = None
-        self._answers: LimitedReads | None = None
-        self._guard: read_only.ReadOnlyGuard | None = None
+        self._sql_server: SqlServer | None = None
+        self._guard: ReadOnlyGuard | None = None
+        """The guard of the SQL server, if this process serves the store."""
         self._memory_bytes: int | None = None
         self._caches = Caches()
         self.server = server
@@ -89,12 +65,12 @@ class Store:
             StoreError: If DuckDB refuses the statement; the message is DuckDB's.
         """
         with as_store_error(), telling_silence(self.server):
-            quicker = attribute_columns.rewrite(sql, self._connection)
+            rewritten = attribute_columns.rewrite(sql, self._connection)
             try:
-                return self._run(quicker).to_arrow_table()
+                return self._run(rewritten).to_arrow_table()
             except duckdb.Error as error:
                 # The statement reads `attributes` of another table, which has no promoted columns.
-                if quicker == sql or not is_of_names(error):
+                if rewritten == sql or not is_of_names(error):
                     raise
             return self._run(sql).to_arrow_table()
 
@@ -108,13 +84,13 @@ class Store:
         Raises:
             StoreError: If DuckDB refuses the statement; the message is DuckDB's.
         """
-        found: list[dict[str, Any]] = self.query(select).to_pylist()
-        return found
+        rows: list[dict[str, Any]] = self.query(select).to_pylist()
+        return rows
 
     def column(self, select: str) -> list[Any]:
         """Run a SELECT and return the values of its first column."""
-        found: list[Any] = self.query(select).column(0).to_pylist()
-        return found
+        values: list[Any] = self.query(select).column(0).to_pylist()
+        return values
 
     def stream(self, sql: str, rows_at_once: int) -> Iterator[pa.RecordBatch]:
         """Run a SELECT and yield its rows in batches.
@@ -210,9 +186,9 @@ class Store:
     def transaction(self) -> Iterator[None]:
         """Commit the changes of the block, or roll them back if it raises. Direct stores only.
 
-        What `cache` returned is cleared if the changes are not committed, whatever the reason: it
-        may have noted rows that the store does not have. So the block may note what it writes, and
-        no caller has to take anything back.
+        The caches of `cache` are cleared if the changes are not committed, whatever the reason:
+        they may hold rows that the store does not have. So the block may put the rows that it
+        writes into a cache, and no caller has to remove them.
         """
         with as_store_error():
             begin(self._connection)
@@ -253,8 +229,8 @@ class Store:
     def threads(self) -> int:
         """Number of DuckDB's worker threads, for all connections of this process."""
         with as_store_error():
-            found = self._connection.execute("SELECT current_setting('threads')").fetchall()
-        return int(found[0][0])
+            row = self._connection.execute("SELECT current_setting('threads')").fetchall()[0]
+        return int(row[0])
 
     @threads.setter
     def threads(self, count: int) -> None:
@@ -287,19 +263,19 @@ class Store:
         guard = self._guard
         with guard.alone(self._connection) if guard else nullcontext(enter_result=True) as is_alone:
             if is_alone:
-                used = self._connection.execute(IN_USE).fetchall()[0][0]
-                least = min(used + CACHE_BYTES, self._memory_bytes)
+                used = self._connection.execute(USED_BYTES).fetchall()[0][0]
+                lowered = min(used + CACHE_BYTES, self._memory_bytes)
                 with suppress(duckdb.Error):  # DuckDB uses more than this at present and refuses
-                    self._connection.execute(f"SET GLOBAL memory_limit = '{least}B'")
+                    self._connection.execute(f"SET GLOBAL memory_limit = '{lowered}B'")
             with as_store_error():
                 self._connection.execute(f"SET GLOBAL memory_limit = '{self._memory_bytes}B'")
 
     @contextmanager
     def with_more_memory(self) -> Iterator[None]:
         """Raise the memory limit to 3/4 of the machine's memory during the block, if one is set."""
-        room = max(self._memory_bytes or 0, machine.memory_bytes() * 3 // 4)
         if self._memory_bytes is not None:
-            self._connection.execute(f"SET GLOBAL memory_limit = '{room}B'")
+            raised = max(self._memory_bytes, machine.memory_bytes() * 3 // 4)
+            self._connection.execute(f"SET GLOBAL memory_limit = '{raised}B'")
         try:
             yield
         finally:
@@ -318,55 +294,26 @@ class Store:
             memory_bytes: DuckDB's memory limit, shared by storing and by all clients.
             limits: Limits of one statement that uses the read-only token.
         """
-        tokens = read_only.Tokens(*(secrets.token_hex(16) for _ in read_only.Tokens._fields))
         with as_store_error():
-            load_extensions(self._connection)
             self.limit(memory_bytes)
-            self._connection.execute(SERVING)
-            if self.path:
-                spilling.limit_spilling(self._connection, self.path)
-            self._answers = LimitedReads(self._connection, limits, memory_bytes) if limits else None
-            answer = self._answers.answer if self._answers else None
-            self._guard = read_only.ReadOnlyGuard(tokens, duckdb.connect(), answer)
-            may_open = [rewritten(self.path)] if self.path else []
-            read_only.prepare(self._connection, self._guard, may_open)
-            self._serves = _listen(self._connection, tokens.writer)
-        if self._answers:
-            self._answers.served_at(self._serves, tokens.scanner)
+            self._sql_server = SqlServer(self._connection, self.path, limits, memory_bytes)
+            self._guard = self._sql_server.guard
+            address, tokens = self._sql_server.start(), self._sql_server.tokens
         schema = self.column("SELECT max(version) FROM schema_migrations")[0]
-        return Server(os.getpid(), self._serves, tokens.writer, tokens.reader, http, schema=schema)
-
-    def page_reads(self) -> PageReads:
-        """Return an object that runs the SELECTs of the page; the store must be served already."""
-        if self._guard is None:
-            raise RuntimeError("serve the store first")
-        processes = self._answers.processes if self._answers else None
-        return PageReads(self._connection, self._guard, processes)
+        return Server(os.getpid(), address, tokens.writer, tokens.reader, http, schema=schema)
 
     @property
-    def client_watch(self) -> ClientWatch | None:
-        """The thread that ends statements of clients that have gone; None without limits."""
-        return self._answers.client_watch if self._answers else None
+    def sql_server(self) -> SqlServer:
+        """The SQL server that `serve` started."""
+        if self._sql_server is None:
+            raise RuntimeError("serve the store first")
+        return self._sql_server
 
     def served_file(self) -> ServedFile:
         """Return an object that replaces the file; the store must be served already."""
-        if self._guard is None:
-            raise RuntimeError("serve the store first")
         own = Store(self._connection.cursor())
         own.path = self.path
-        return ServedFile(own, own._connection, self._guard, self._serve_anew)
-
-    def end_statements(self) -> None:
-        """End the statements of clients, and let none begin: this process stops serving."""
-        if self._guard:
-            self._guard.gate.stop()
-
-    def _serve_anew(self) -> None:
-        """Close all sessions of SQL clients, and serve at the same address with the same tokens."""
-        if self._guard and self._serves:
-            with as_store_error():
-                self._connection.execute(f"CALL quack_stop('{self._serves}')").fetchall()
-                self._connection.execute(SERVE.format(self._serves, self._guard.tokens.writer))
+        return ServedFile(own, own._connection, self.sql_server.guard, self.sql_server.restart)
 
     def register_function(self, name: str, do: Callable[[str], str]) -> None:
         """Let clients that have the writer token call a function of this process.
@@ -385,11 +332,8 @@ class Store:
 
     def close(self) -> None:
         """Close the connection. Closing the last connection writes a checkpoint."""
-        if self._answers:
-            self._answers.close()
-        if self._serves:  # stop first: else Quack's threads wait for the GIL while we wait for them
-            with suppress(duckdb.Error):
-                self._connection.execute(f"CALL quack_stop('{self._serves}')").fetchall()
+        if self._sql_server:
+            self._sql_server.close()
         self._connection.close()
         self._spills = None  # the folder goes with the last connection
 
@@ -419,42 +363,3 @@ class Store:
             yield name
         finally:
             self._connection.unregister(name)
-
-
-def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
-    """Load the client-server extensions from their Python packages; nothing is downloaded.
-
-    To check the signatures of these 55 MB takes 0.2 CPU-seconds at each start. The files come from
-    the same package index as DuckDB itself, whose own library nobody checks when it is loaded. So
-    they are loaded unchecked, if the connection was opened with `UNSIGNED`, and from then on DuckDB
-    refuses every extension without a signature.
-    """
-    for name in EXTENSIONS:
-        folder = Path(str(import_module(f"duckdb_extension_{name}").__file__)).parent
-        file = next(folder.rglob(f"{name}.duckdb_extension"))
-        connection.execute(f"LOAD {quote_literal(str(file))}")
-    connection.execute("SET GLOBAL allow_unsigned_extensions = false")
-
-
-def _listen(connection: duckdb.DuckDBPyConnection, token: str) -> str:
-    """Serve on a free port and return the address. Quack cannot choose a port itself.
-
-    Another process may take the port before Quack binds it: then retry with another port.
-    """
-    for attempt in range(1, PORTS_TO_TRY + 1):
-        address = f"quack:localhost:{_free_port()}"
-        try:
-            connection.execute(SERVE.format(address, token)).fetchall()
-        except duckdb.IOException:
-            if attempt == PORTS_TO_TRY:
-                raise
-        else:
-            return address
-    raise AssertionError
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

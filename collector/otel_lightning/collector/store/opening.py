@@ -20,13 +20,9 @@ import duckdb
 from otel_lightning.collector.files.links import followed
 from otel_lightning.collector.store import migrate
 from otel_lightning.collector.store.answering import check_answers
-from otel_lightning.collector.store.connection import (
-    SKIPPED_TO,
-    UNSIGNED,
-    Store,
-    load_extensions,
-)
+from otel_lightning.collector.store.connection import SKIPPED_TO, Store
 from otel_lightning.collector.store.errors import StoreError
+from otel_lightning.collector.store.extensions import UNSIGNED, load_extensions
 from otel_lightning.collector.store.files.private_log import OTHERS, PrivateLog
 from otel_lightning.collector.store.files.replacement import OPTIONS
 from otel_lightning.collector.store.files.server_file import (

@@ -143,7 +143,7 @@ def test_a_typed_statement_can_be_cancelled(statement: str, tmp_path: Path) -> N
     cancellation = Cancellation()
     with open_store(tmp_path / "t.duckdb") as store, ThreadPoolExecutor() as threads:
         store.serve("127.0.0.1:1", limits=ReaderLimits(memory_bytes=400_000_000))
-        reads = store.page_reads()
+        reads = store.sql_server.page_reads()
         told = threads.submit(reads.ask_typed, statement, 10, 3600, cancellation)
         while not told.done():
             cancellation.cancel()
