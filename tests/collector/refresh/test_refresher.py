@@ -22,7 +22,7 @@ from support.requests_by_hand import trace_request
 from support.running import LIMIT_S, background, eventually
 
 from otel_lightning.collector.alarms import Alarms
-from otel_lightning.collector.load import loader as loading
+from otel_lightning.collector.load import deriving
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.retention import forget
@@ -205,7 +205,7 @@ def test_rows_whose_worker_dies_between_two_commits_are_there_once(
 def test_traces_that_are_given_up_again_and_again_raise_an_alarm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "MOST_RETRIES", 3)
+    monkeypatch.setattr(deriving, "MAX_RETRIES", 3)
     alarms, folder = Alarms(), tmp_path / "t.duckdb.spool"
     with open_store(tmp_path / "t.duckdb") as store, closing(Spool(folder)) as spool:
         load(store, WITH_REWARD, dead_letters=tmp_path)
