@@ -91,13 +91,13 @@ class Alarms:
     def raise_alarm(self, name: str, reason: str) -> None:
         """Raise an alarm; if it is raised already, update its reason and keep its start."""
         with self._lock:
-            former = self._raised.get(name)
-            since = former.since if former else self._clock()
+            raised = self._raised.get(name)
+            since = raised.since if raised else self._clock()
             self._began.setdefault(name, self._steady())
             self._raised[name] = Alarm(name, reason, since)
-        if not former:
+        if not raised:
             logger.error("Alarm '%s': %s (%s)", name, KINDS[name], reason)
-        if not former or former.reason != reason:
+        if not raised or raised.reason != reason:
             self._write()
 
     def clear(self, name: str) -> None:

@@ -115,14 +115,14 @@ def _running(server: Server, in_file: set[str]) -> Iterator[Finding]:
     if requests := requests_read_again(text):
         yield Finding("read again", f"{number_of(requests, 'request')} of the last process")
     if rows := ids_to_read(text):
-        said = f"of {number_of(rows, 'row')} are left, as after a crash; storing waits for them"
-        yield Finding("ids to read", said)
+        detail = f"of {number_of(rows, 'row')} are left, as after a crash; storing waits for them"
+        yield Finding("ids to read", detail)
     for port, clients in wrong_ports(text).items():
-        said = (
+        detail = (
             f"{number_of(clients, 'connection')} to the port for {port} spoke another protocol: "
             "lost"
         )
-        yield Finding("wrong port", f"{said}; see doctor", well=False)
+        yield Finding("wrong port", f"{detail}; see doctor", well=False)
 
 
 def _backlog(store: Store, path: Path) -> Finding:

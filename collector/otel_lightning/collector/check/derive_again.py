@@ -54,18 +54,18 @@ def compare(store: Store, sample: int | None = None) -> list[Compared]:
         rebuild(scratch)
         while refresh(scratch):
             pass
-        again = {table: _checksums(scratch, table) for table in (*PER_TRACE, WITH_LOGS)}
+        derived = {table: _checksums(scratch, table) for table in (*PER_TRACE, WITH_LOGS)}
         traces = set(_texts(scratch, "again_traces"))
     # Asked before the checksums for the traces that wait to be derived, and after them for those
     # that grew meanwhile: neither have the rows yet that deriving again gave.
     changing = _texts(store, "again_changing_traces", since=since)
-    stored = {table: _checksums(store, table, chosen) for table in again}
+    stored = {table: _checksums(store, table, chosen) for table in derived}
     changing += _texts(store, "again_changing_traces", since=since)
     traces -= _connected(store, changing)
     if sample is None and not _texts(store, "again_changing_logs", since=since):
         traces.add(NO_TRACE)
     compared = (*PER_TRACE, WITH_LOGS) if NO_TRACE in traces else PER_TRACE
-    return [_compared(table, traces, stored[table], again[table]) for table in compared]
+    return [_compared(table, traces, stored[table], derived[table]) for table in compared]
 
 
 def _copies(store: Store, table: str, chosen: set[str] | None) -> Iterator[pa.Table]:
@@ -86,11 +86,11 @@ def _copies(store: Store, table: str, chosen: set[str] | None) -> Iterator[pa.Ta
 def _connected(store: Store, traces: Iterable[str]) -> set[str]:
     """Return these traces and all traces that a chain of shared keys connects to them."""
     # Breadth-first: each round asks for the neighbours of the traces that the round before found.
-    found, new = set[str](), set(traces)
+    connected, new = set[str](), set(traces)
     while new:
-        found |= new
-        new = set(_texts(store, "again_connected", traces=sorted(new))) - found
-    return found
+        connected |= new
+        new = set(_texts(store, "again_connected", traces=sorted(new))) - connected
+    return connected
 
 
 def _condition(chosen: set[str] | None) -> Sql:
@@ -113,10 +113,10 @@ def _compared(
     table: str,
     traces: set[str],
     stored: dict[str, tuple[int, str]],
-    again: dict[str, tuple[int, str]],
+    derived: dict[str, tuple[int, str]],
 ) -> Compared:
-    different = sorted(one for one in traces if stored.get(one) != again.get(one))
-    return Compared(table, len(traces - {NO_TRACE}), different)
+    differing = sorted(one for one in traces if stored.get(one) != derived.get(one))
+    return Compared(table, len(traces - {NO_TRACE}), differing)
 
 
 def _texts(store: Store, name: str, **values: Value) -> list[str]:

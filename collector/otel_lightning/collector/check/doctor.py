@@ -178,7 +178,7 @@ def _problem(checked: ProblemKind, row: Mapping[str, Any], server: Server | None
 
 def _switch(scope: str | None) -> str:
     """Return how to switch on content for an instrumentation: its longest known prefix decides."""
-    known = [name for name in CONTENT_SWITCHES if (scope or "").startswith(name)]
+    switches = [name for name in CONTENT_SWITCHES if (scope or "").startswith(name)]
     # Other scope names begin with "ai" too, so the scope of the Vercel AI SDK must match exactly.
-    exact = [name for name in known if name != "ai" or scope == "ai"]
+    exact = [name for name in switches if name != "ai" or scope == "ai"]
     return CONTENT_SWITCHES[max(exact, key=len)] if exact else ANY_CONTENT

@@ -57,16 +57,16 @@ def doctor(store: Path) -> None:
 
     with expected_errors(), open_store(store, read_only=True) as opened:
         check_server(opened)
-        found = diagnose(opened)
+        problems = diagnose(opened)
         unrewarded = lacks_rewards(opened)
-    for one in found:
+    for problem in problems:
         # Both quote names that senders chose.
-        click.echo(printable(one.headline))
-        click.echo(f"    such as  {printable(one.example)}")
-        click.echo(f"    remedy   {one.remedy}")
-    if not found:
+        click.echo(printable(problem.headline))
+        click.echo(f"    such as  {printable(problem.example)}")
+        click.echo(f"    remedy   {problem.remedy}")
+    if not problems:
         click.echo("No faults were found in the traces.")
     if unrewarded:
         click.echo(NO_REWARDS)
-    if found:
+    if problems:
         raise SystemExit(1)

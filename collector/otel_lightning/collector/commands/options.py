@@ -18,10 +18,10 @@ PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 def _followed(_context: click.Context, _option: click.Parameter, path: Path) -> Path:
     """Follow a link to a store, unless a former version left a spool under the link's name."""
     file = followed(path)
-    left = path.with_name(path.name + ".spool")
-    if file != path and any(segment.stat().st_size for segment in left.glob("*.spool")):
+    old_spool = path.with_name(path.name + ".spool")
+    if file != path and any(segment.stat().st_size for segment in old_spool.glob("*.spool")):
         raise click.ClickException(
-            f"'{path}' is a link to '{file}', and the spool '{left}' is beside the link. Stop "
+            f"'{path}' is a link to '{file}', and the spool '{old_spool}' is beside the link. Stop "
             f"lightning-ingest, and move the spool to '{file}.spool'."
         )
     return file
@@ -65,8 +65,8 @@ def _bytes(_context: click.Context, _option: click.Parameter, text: str) -> int:
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
     if size < LEAST_MEMORY_BYTES:
-        least = f"{LEAST_MEMORY_BYTES // 10**6}MB"
-        raise click.BadParameter(f"must be at least {least}: what is stored at once has to fit.")
+        smallest = f"{LEAST_MEMORY_BYTES // 10**6}MB"
+        raise click.BadParameter(f"must be at least {smallest}: what is stored at once has to fit.")
     return size
 
 

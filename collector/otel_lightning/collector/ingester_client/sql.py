@@ -43,11 +43,11 @@ class SqlClient:
         with connected(self._server, None, SECONDS) as connection:
             connection.request("POST", PATH, select.encode("utf-8", "replace"), headers)
             answer = connection.getresponse()
-            said = answer.read()
+            body = answer.read()
         if answer.status != HTTPStatus.OK:
-            raise StoreError(said.decode("utf-8", "replace"))
-        found: list[dict[str, Any]] = json.loads(said)
-        return found
+            raise StoreError(body.decode("utf-8", "replace"))
+        rows: list[dict[str, Any]] = json.loads(body)
+        return rows
 
 
 def sql_client(path: Path) -> SqlClient | None:

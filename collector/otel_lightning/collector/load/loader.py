@@ -140,9 +140,9 @@ class Loader(threading.Thread):
         Raises:
             StoreError: If the loader's thread ends before it has run `work`.
         """
-        done = self._queue.add(work)
+        future = self._queue.add(work)
         self._spool.arrived.set()
-        return result_of(done, self.is_alive)
+        return result_of(future, self.is_alive)
 
     def empty_spool(self) -> None:
         """Store what was received until now, and erase it from the spool.
@@ -182,12 +182,12 @@ class Loader(threading.Thread):
                 self._file.check()
                 result = queued.work(self._store)
                 self._file.note()
-                queued.done.set_result(result)
+                queued.result.set_result(result)
             except BrokenStoreError as error:  # this thread cannot go on
-                queued.done.set_exception(error)
+                queued.result.set_exception(error)
                 raise
             except Exception as error:  # noqa: BLE001  it is raised in the calling thread
-                queued.done.set_exception(error)
+                queued.result.set_exception(error)
 
     def stop(self) -> None:
         """Store all durable requests, update the derived tables, and end the thread."""

@@ -44,8 +44,8 @@ def is_up_to_date(store: Rows, path: Path) -> bool:
     """
     folder = spool_folder(path)
     if segments_of(folder):
-        known = [row["spool_id"] for row in store.rows("SELECT spool_id FROM spool_identity")]
-        if not has_id(folder, known) or waiting(store, path):
+        spool_ids = [row["spool_id"] for row in store.rows("SELECT spool_id FROM spool_identity")]
+        if not has_id(folder, spool_ids) or waiting(store, path):
             return False
     return not store.rows("SELECT 1 AS one FROM stale LIMIT 1")
 

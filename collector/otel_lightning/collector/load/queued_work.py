@@ -15,7 +15,7 @@ class QueuedWork(NamedTuple, Generic[Result]):
     """Work, and the future for its result."""
 
     work: Callable[[Store], Result]
-    done: Future[Result]
+    result: Future[Result]
 
 
 class WorkQueue:
@@ -29,7 +29,7 @@ class WorkQueue:
         """Queue work, and return the future for its result."""
         queued = QueuedWork(work, Future())
         self._queue.put(queued)
-        return queued.done
+        return queued.result
 
     def take_all(self) -> Iterator[QueuedWork[Any]]:
         """Take the queued work, in order, until the queue is empty."""
@@ -37,15 +37,15 @@ class WorkQueue:
             yield self._queue.get()
 
 
-def result_of(done: Future[Result], is_alive: Callable[[], bool]) -> Result:
+def result_of(future: Future[Result], is_alive: Callable[[], bool]) -> Result:
     """Wait for the result of queued work. An exception of the work is raised here.
 
     Raises:
         StoreError: If the thread that should do the work ends before it has taken it.
     """
     # The thread may end before it takes the work; then nobody would set the result.
-    while not done.done() and is_alive():
-        wait([done], timeout=ALIVE_SECONDS)
-    if not done.done():
+    while not future.done() and is_alive():
+        wait([future], timeout=ALIVE_SECONDS)
+    if not future.done():
         raise StoreError("lightning-ingest is stopping. Try again when it is stopped.")
-    return done.result()
+    return future.result()

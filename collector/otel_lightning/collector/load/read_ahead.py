@@ -73,6 +73,8 @@ def _filling(records: Sequence[Record]) -> int:
     small rest again at the next checkpoint, so such a rest waits for the next batch.
     """
     rows = np.cumsum([record.rows for record in records])
-    rest = rows % ROW_GROUP_ROWS
-    fills = (rows >= ROW_GROUP_ROWS) & ((rest == 0) | (rest > ROW_GROUP_ROWS * 3 // 4))
+    partial_rows = rows % ROW_GROUP_ROWS
+    fills = (rows >= ROW_GROUP_ROWS) & (
+        (partial_rows == 0) | (partial_rows > ROW_GROUP_ROWS * 3 // 4)
+    )
     return int(np.flatnonzero(fills)[-1]) + 1 if fills.any() else len(records)

@@ -75,12 +75,12 @@ def forget(
     Returns:
         The number of deleted traces.
     """
-    gone = 0
+    deleted = 0
     if settings.retain_seconds is not None and now_ns is not None:
-        gone += _forget_before(store, now_ns - int(settings.retain_seconds * 1e9), spared)
+        deleted += _forget_before(store, now_ns - int(settings.retain_seconds * 1e9), spared)
     if settings.max_bytes is not None:
-        gone += _forget_oldest(store, settings.max_bytes, spared)
-    return gone
+        deleted += _forget_oldest(store, settings.max_bytes, spared)
+    return deleted
 
 
 def newest_received(store: Store) -> int | None:
@@ -109,9 +109,9 @@ def _forget_oldest(store: Store, max_bytes: int, spared: Collection[str]) -> int
     oldest = store.query(statement(__package__, "oldest_share", share=share))
     cutoff = oldest["cutoff"][0].as_py()
     # `expired` compares with <, so + 1 includes what was received exactly at the cutoff.
-    gone = _forget_before(store, cutoff + 1, spared) if cutoff is not None else 0
+    deleted = _forget_before(store, cutoff + 1, spared) if cutoff is not None else 0
     store.checkpoint()
-    return gone
+    return deleted
 
 
 def _forget_before(store: Store, cutoff_ns: int, spared: Collection[str]) -> int:
@@ -122,7 +122,7 @@ def _forget_before(store: Store, cutoff_ns: int, spared: Collection[str]) -> int
         store.execute("CREATE TEMP TABLE spared (trace_id VARCHAR)")
         store.insert("spared", pa.table({"trace_id": pa.array(spared, pa.string())}))
         store.execute(statement(__package__, "expired", cutoff=cutoff_ns))
-        gone = store.count("expired")
+        deleted = store.count("expired")
         for table in tables_with(store, "trace_id"):
             store.execute(f"DELETE FROM {table} WHERE trace_id IN (FROM expired)")
         store.execute(statement(__package__, "delete_without_trace", cutoff=cutoff_ns))
@@ -131,4 +131,4 @@ def _forget_before(store: Store, cutoff_ns: int, spared: Collection[str]) -> int
         rollout_rows.recompute(store, "shortened")
         store.execute("DROP TABLE expired; DROP TABLE shortened; DROP TABLE spared")
     forget_kept(store)
-    return gone
+    return deleted

@@ -136,9 +136,9 @@ def _check(old: Path, new: Path) -> None:
 
 def _tables(store: Store) -> list[str]:
     """Return the tables to copy: both stores have them, and they cannot be derived."""
-    ours = _names(store, "tables", database=Sql("current_database()"))
-    theirs = _names(store, "tables", database=SOURCE)
-    return [table for table in ours if table in theirs and table not in NOT_COPIED]
+    own_tables = _names(store, "tables", database=Sql("current_database()"))
+    source_tables = _names(store, "tables", database=SOURCE)
+    return [table for table in own_tables if table in source_tables and table not in NOT_COPIED]
 
 
 def copy_table(store: Store, table: str, source: str = SOURCE) -> int:
@@ -177,11 +177,11 @@ def copy_table(store: Store, table: str, source: str = SOURCE) -> int:
 
 def columns_of(store: Store, table: str, source: str) -> Iterator[str]:
     """Yield the SELECT expression over the old table for each column of the new table."""
-    theirs = set(_names(store, "columns", database=source, table=table))
+    source_columns = set(_names(store, "columns", database=source, table=table))
     for name in _names(store, "columns", database=Sql("current_database()"), table=table):
         if name == "resource":  # a generated column, computed from resource_json
             continue
-        if name in theirs:
+        if name in source_columns:
             yield f'"{name}"'
         elif name == "resource_json":
             yield RESOURCE
@@ -223,16 +223,16 @@ def store_waiting(store: Store, folder: Path, position: Position, aside: Path) -
     Returns:
         Number of requests and damaged parts, and number of damaged parts.
     """
-    known, count, damaged, size = SeenIds(store), 0, 0, 0
+    seen_ids, count, damaged, size = SeenIds(store), 0, 0, 0
     batch: list[Request] = []
     for request in waiting_requests(folder, position, aside):
         batch.append(request)
         damaged += request.damaged is not None
         count, size = count + 1, size + len(request.body)
         if size >= BYTES_AT_ONCE:
-            load(store, batch, known, dead_letters=aside)
+            load(store, batch, seen_ids, dead_letters=aside)
             batch, size = [], 0
-    load(store, batch, known, dead_letters=aside)
+    load(store, batch, seen_ids, dead_letters=aside)
     return count, damaged
 
 

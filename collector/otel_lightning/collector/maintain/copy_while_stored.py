@@ -72,9 +72,9 @@ def copy_rest(store: Store, source: str) -> None:
     for table in CHANGED_ANYWHERE:
         copy_table(store, table, source)
     for table in tables_of(store):
-        copied, there = store.count(quote_name(table)), store.count(_of(source, table))
-        if copied != there:
-            raise StoreError(f"{copied:,} rows of '{table}' were copied, and it has {there:,}.")
+        copied, stored = store.count(quote_name(table)), store.count(_of(source, table))
+        if copied != stored:
+            raise StoreError(f"{copied:,} rows of '{table}' were copied, and it has {stored:,}.")
     make_views(store, source)
 
 

@@ -180,11 +180,11 @@ def erase_rows(store: Store, path: Path, selection: Selection) -> Erased:
                 store.execute(f"DELETE FROM {table} WHERE {column} IN (FROM {erased})")
         store.execute(statement(__package__, "erase_hashes"))
         counts = [store.count(name) for name in ("erased_traces", "erased_rollouts")]
-        if gone := before - _rows(store):
+        if erased_rows := before - _rows(store):
             names = store.column("SELECT trace_id FROM erased_traces")
             UnfinishedErasure(names, [str(file) for file in _judge_caches(store, path)]).keep(path)
     forget_kept(store)
-    return Erased(counts[0], counts[1], gone)
+    return Erased(counts[0], counts[1], erased_rows)
 
 
 def delete_underived(store: Store) -> None:
@@ -242,9 +242,9 @@ def make_views(store: Store, source: str) -> None:
 
 
 def _make(store: Store, source: str, kind: str) -> None:
-    for made in store.rows(statement(__package__, "own_objects", source=source)):
-        if made["kind"] == kind:
-            store.execute(made["sql"])
+    for own_object in store.rows(statement(__package__, "own_objects", source=source)):
+        if own_object["kind"] == kind:
+            store.execute(own_object["sql"])
 
 
 def _judge_caches(store: Store, path: Path) -> set[Path]:

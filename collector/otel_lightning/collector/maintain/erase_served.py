@@ -203,15 +203,15 @@ def _derive_the_rest(loader: Loader, store: Store) -> None:
     """
     if not _stale_traces(store):
         return
-    why = "it was tried without success"
+    reason = "it was tried without success"
     try:
         loader.derive_all(with_quarantined=True)
     except (WorkerDiedError, WorkerError) as error:
-        why = str(error)
+        reason = str(error)
     if stale := _stale_traces(store):
         raise StoreError(
             f"Nothing was erased. {number_of(len(stale), 'trace')}, such as {stale[0]}, cannot be "
-            f"derived at present ({why}), so lightning-ingest does not know their rollouts and "
+            f"derived at present ({reason}), so lightning-ingest does not know their rollouts and "
             "conversations. Try again when `lightning-ingest check` names no alarm 'deriving', "
             "or say which traces to forget: --trace or --where."
         )

@@ -43,16 +43,16 @@ def set_prices(store: Store, path: Path) -> int:
     """
     rows = [_price(row, path) for row in _rows(path)]
     # LiteLLM's list also has models that are not priced by tokens, such as those for images.
-    known = [row for row in rows if row["input"] is not None]
-    if not known:
+    priced = [row for row in rows if row["input"] is not None]
+    if not priced:
         raise StoreError(
             f"'{path}' has no prices. Give each model a row with: model, input, output"
             " (per million tokens)."
         )
     with store.transaction():
         store.execute("DELETE FROM prices")
-        store.insert("prices", pa.Table.from_pylist(known, SCHEMA))
-    return len(known)
+        store.insert("prices", pa.Table.from_pylist(priced, SCHEMA))
+    return len(priced)
 
 
 def _rows(path: Path) -> list[Mapping[str, Any]]:

@@ -172,9 +172,9 @@ def _id(name: str, value: Any) -> bytes:
 
 
 def _enum(field: Any, value: Any) -> int:
-    known = field.enum_type.values_by_name
-    if isinstance(value, str) and value in known:
-        return int(known[value].number)
+    values = field.enum_type.values_by_name
+    if isinstance(value, str) and value in values:
+        return int(values[value].number)
     # Not isinstance: True is an int in Python, but no enum in JSON.
     if type(value) is not int:
         raise ValueError(f"{field.json_name} must be a number in OTLP/JSON, got {shown(value)}")

@@ -114,13 +114,13 @@ def _can_be_parsed(
         only: The one field of the part to keep; None keeps all.
     """
     request: Any = opaque()
-    place = request
+    message = request
     for field in path:
-        place = getattr(place, field).add()
+        message = getattr(message, field).add()
     if only:
-        getattr(place, only).CopyFrom(getattr(part, only))
+        getattr(message, only).CopyFrom(getattr(part, only))
     else:
-        place.CopyFrom(part)
+        message.CopyFrom(part)
     try:
         repair_texts(kind, request.SerializeToString())
     except DecodeError:

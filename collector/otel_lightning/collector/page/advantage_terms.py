@@ -86,14 +86,16 @@ def _parts(config: Mapping[str, Any], row: Mapping[str, Any]) -> list[Part]:
     # With `length: rollout` the learner divided each advantage by the number of calls: undo it
     # here, and show it as the last term.
     calls = row["calls"] if config["length"] == "rollout" else 1
-    given = {name: (row[name] or 0.0) * calls for name in ("advantage", "next_advantage")}
+    undivided = {name: (row[name] or 0.0) * calls for name in ("advantage", "next_advantage")}
     first, *second = str(config["credit"]).split("+")
-    parts = [METHODS[first](config, {**row, **given})]
+    parts = [METHODS[first](config, {**row, **undivided})]
     for name in second:
         # The first method gives all calls of a rollout the same; the rest is of the second one.
         weight = config["step_weight"]
-        rest = {k: (v - parts[0].value) / weight if weight else 0.0 for k, v in given.items()}
-        part = METHODS[name](config, {**row, **rest})
+        remainders = {
+            k: (v - parts[0].value) / weight if weight else 0.0 for k, v in undivided.items()
+        }
+        part = METHODS[name](config, {**row, **remainders})
         parts.append(part._replace(terms=[*part.terms, Term(TIMES, "step_weight", weight)]))
     if calls == 1:
         return parts
@@ -128,11 +130,15 @@ def _anchor_state(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
 
 
 def _compared(
-    config: Mapping[str, Any], texts: tuple[str, str], mean: float, others: float, deviation: float
+    config: Mapping[str, Any],
+    texts: tuple[str, str],
+    mean: float,
+    mean_of_others: float,
+    deviation: float,
 ) -> list[Term]:
     """Return the baseline of a group, and its scale."""
     leave_out = config["baseline"] == "leave_one_out"
-    terms = [Term(MINUS, texts[leave_out], others if leave_out else mean)]
+    terms = [Term(MINUS, texts[leave_out], mean_of_others if leave_out else mean)]
     if config["scale"] == "std":
         terms.append(Term(OVER, "standard deviation of their returns", deviation + EPSILON))
     return terms
@@ -158,16 +164,19 @@ def _tool_outcome(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
 
 
 def _own_and_outcome(
-    config: Mapping[str, Any], row: Mapping[str, Any], more: list[Term]
+    config: Mapping[str, Any], row: Mapping[str, Any], shaping: list[Term]
 ) -> list[Term]:
     if not _goes_on(row):
         return [Term(PLUS, "reward of this call, with the outcome of the rollout", row["reward"]),
-                *more]  # fmt: skip
-    terms = [Term(PLUS, "reward of this call", row["reward"]), *more]
-    left = row["calls"] - 1 - row["place"]
+                *shaping]  # fmt: skip
+    terms = [Term(PLUS, "reward of this call", row["reward"]), *shaping]
+    later_calls = row["calls"] - 1 - row["place"]
     # The outcome is not stored apart from the other rewards of the last call.
     share = row["advantage"] - sum(term.value for term in terms)
-    return [*terms, Term(PLUS, f"{_gamma(config)} to the power {left} of the outcome", share)]
+    return [
+        *terms,
+        Term(PLUS, f"{_gamma(config)} to the power {later_calls} of the outcome", share),
+    ]
 
 
 def _gae(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
@@ -175,11 +184,11 @@ def _gae(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
     if row["rollouts"] == 1 and not is_fitted:
         return Part("gae", [], "The only rollout of its task: there is nothing to compare with.")
     if is_fitted:
-        source, here = "a line through the task's returns", _on_line(row, row["place"])
-        later = _on_line(row, row["place"] + 1)
+        source, value = "a line through the task's returns", _on_line(row, row["place"])
+        next_value = _on_line(row, row["place"] + 1)
     else:
         source = f"mean return of the task's {number_of(row['rollouts'] - 1, 'other rollout')}"
-        here, later = row["others_here"], row["others_later"]
+        value, next_value = row["others_here"], row["others_later"]
     # Schulman et al., "High-Dimensional Continuous Control Using Generalized Advantage Estimation"
     # (2016): advantage = delta + gamma lambda (next advantage), with delta = reward + gamma
     # V(after) - V(before). After the last call of a truncated rollout, V(after) stands for what it
@@ -187,8 +196,8 @@ def _gae(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
     terms = [Term(PLUS, "reward of this call", row["reward"])]
     if _goes_on(row) or row["truncated"]:
         text = f"{_gamma(config)} \N{MULTIPLICATION SIGN} value after this call ({source})"
-        terms.append(Term(PLUS, text, config["gamma"] * later))
-    terms.append(Term(MINUS, f"value before this call ({source})", here))
+        terms.append(Term(PLUS, text, config["gamma"] * next_value))
+    terms.append(Term(MINUS, f"value before this call ({source})", value))
     if _goes_on(row):
         text = f"{_gamma(config)} \N{MULTIPLICATION SIGN} lambda {decimal(config['lam'])} "
         text += "\N{MULTIPLICATION SIGN} advantage of the next call"

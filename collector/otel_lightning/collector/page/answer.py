@@ -160,8 +160,8 @@ class Page:
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"not by {scope.method}")
         if scope.method == "GET":
             return self._browser_access.enter_by_code(scope.query_string)
-        given = parse_qs((await _body(scope, protocol)).decode(errors="replace"))
-        return self._browser_access.enter_by_token(given.get("token", [""])[0])
+        fields = parse_qs((await _body(scope, protocol)).decode(errors="replace"))
+        return self._browser_access.enter_by_token(fields.get("token", [""])[0])
 
     async def _post(self, name: str, scope: Any, protocol: Any) -> Answer:
         if name == "leave":

@@ -44,8 +44,8 @@ class BrowserAccess:
         Raises:
             RefusedError: If the token is missing or wrong.
         """
-        given = authorization or ""
-        if not given.lower().startswith(SCHEME) or not self._sessions.opens(given[len(SCHEME) :]):
+        header = authorization or ""
+        if not header.lower().startswith(SCHEME) or not self._sessions.opens(header[len(SCHEME) :]):
             raise RefusedError(
                 HTTPStatus.UNAUTHORIZED,
                 "a code is given to who has the store's token: run `lightning-ingest open`.",
@@ -119,7 +119,7 @@ def _is_plain(target: str) -> bool:
     return target.isascii() and target.isprintable() and "\\" not in target
 
 
-def _html_answer(status: HTTPStatus, title: str, text: str, more: str) -> Answer:
+def _html_answer(status: HTTPStatus, title: str, text: str, extra: str) -> Answer:
     template = (resources.files(__package__) / "static" / "locked.html").read_text("utf-8")
-    body = Template(template).substitute(title=escape(title), text=escape(text), more=more)
+    body = Template(template).substitute(title=escape(title), text=escape(text), more=extra)
     return Answer(status, HTML, body.encode())

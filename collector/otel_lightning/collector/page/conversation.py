@@ -21,50 +21,50 @@ class Part(NamedTuple):
     """Number of characters at the end that are left out."""
 
 
-def parts(messages: str | None, most: int = MOST_CHARACTERS) -> list[Part]:
+def parts(messages: str | None, max_characters: int = MOST_CHARACTERS) -> list[Part]:
     """Read messages in JSON.
 
     Args:
         messages: A JSON array; invalid JSON becomes one part with the text itself.
-        most: Most characters of a part's text.
+        max_characters: Most characters of a part's text.
     """
     if not messages:
         return []
     try:
         read = json.loads(messages)
     except (ValueError, RecursionError):
-        return [_part("?", "text", "", messages, most)]
-    return list(_parts(read, most))
+        return [_part("?", "text", "", messages, max_characters)]
+    return list(_parts(read, max_characters))
 
 
-def _parts(messages: Any, most: int) -> Iterator[Part]:
+def _parts(messages: Any, max_characters: int) -> Iterator[Part]:
     for message in messages if isinstance(messages, list) else [messages]:
         if not isinstance(message, dict):
-            yield _part("?", "text", "", _text(message), most)
+            yield _part("?", "text", "", _text(message), max_characters)
             continue
         role = _text(message.get("role") or "?")
         parts = message.get("parts")
         if not isinstance(parts, list):
             parts = [{"type": "text", "content": parts if parts is not None else message}]
         for one in parts:
-            yield _one(role, one if isinstance(one, dict) else {"content": one}, most)
+            yield _one(role, one if isinstance(one, dict) else {"content": one}, max_characters)
 
 
-def _one(role: str, part: Mapping[str, Any], most: int) -> Part:
+def _one(role: str, part: Mapping[str, Any], max_characters: int) -> Part:
     kind = _text(part.get("type") or "text")
     if kind == "tool_call":
-        return _part(role, kind, _text(part.get("name")), _text(arguments_of(part)), most)
+        return _part(role, kind, _text(part.get("name")), _text(arguments_of(part)), max_characters)
     if kind == "tool_call_response":
         answer = part.get("response", part.get("result", part.get("content")))
-        return _part(role, kind, _text(part.get("name")), _text(answer), most)
+        return _part(role, kind, _text(part.get("name")), _text(answer), max_characters)
     text = part.get("content", part.get("text"))
     if text is None:  # an image or a file: shown as JSON, never loaded
         text = {key: value for key, value in part.items() if key != "type"}
-    return _part(role, kind, "", _text(text), most)
+    return _part(role, kind, "", _text(text), max_characters)
 
 
-def _part(role: str, kind: str, name: str, text: str, most: int) -> Part:
-    return Part(role, kind, name, text[:most], max(len(text) - most, 0))
+def _part(role: str, kind: str, name: str, text: str, max_characters: int) -> Part:
+    return Part(role, kind, name, text[:max_characters], max(len(text) - max_characters, 0))
 
 
 def _text(value: Any) -> str:

@@ -79,10 +79,10 @@ class Live:
         out = protocol.response_stream(int(HTTPStatus.OK), [("content-type", EVENTS), *headers])
         # Awaited between the looks, so that the stream also ends when the browser leaves while
         # there is nothing to send.
-        gone = asyncio.ensure_future(protocol.client_disconnect())
+        disconnected = asyncio.ensure_future(protocol.client_disconnect())
         sent: dict[str, Any] = {}
         sent_at = time.monotonic()
-        while not self._closed and not gone.done():
+        while not self._closed and not disconnected.done():
             news = await self._refreshed()
             if news != sent:
                 await out.send_str(f"data: {json.dumps(news)}\n\n")
@@ -90,8 +90,8 @@ class Live:
             elif time.monotonic() - sent_at > BEAT_SECONDS:
                 await out.send_str(": beat\n\n")
                 sent_at = time.monotonic()
-            await asyncio.wait([gone], timeout=LOOK_SECONDS)
-        gone.cancel()
+            await asyncio.wait([disconnected], timeout=LOOK_SECONDS)
+        disconnected.cancel()
 
     async def _refreshed(self) -> dict[str, Any]:
         # One stream asks for all: those that wait here find the news fresh.

@@ -134,9 +134,9 @@ def curve(values: Sequence[tuple[float, float, float | None, str]]) -> Curve | N
 
 def domain(values: Sequence[float | None], *, zero: bool = False) -> tuple[float, float]:
     """Return the axis on which all values lie, with a margin; with `zero`, 0 too."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    known += [0.0] * (zero or not known)
-    low, high = min(known), max(known)
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    finite += [0.0] * (zero or not finite)
+    low, high = min(finite), max(finite)
     margin = (high - low) * DOMAIN_MARGIN or 0.5
     return low - margin, high + margin
 

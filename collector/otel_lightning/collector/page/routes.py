@@ -110,7 +110,7 @@ def respond(request: Request, source: Source) -> Answer:
 @cache
 def environment() -> Environment:
     """Return the templates: everything is escaped, and an unknown name is an error."""
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -118,9 +118,9 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(FILTERS)
-    made.globals.update(address=address, segment=segment, plots=plots)
-    return made
+    templates.filters.update(FILTERS)
+    templates.globals.update(address=address, segment=segment, plots=plots)
+    return templates
 
 
 def _find(request: Request) -> tuple[Callable[..., View | Answer], dict[str, Any]]:

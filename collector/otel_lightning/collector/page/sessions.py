@@ -40,9 +40,9 @@ class Sessions:
 
     def opens(self, token: str) -> bool:
         """Return whether a token is one of those that let in, compared in constant time."""
-        given = token.encode()
+        candidate = token.encode()
         # All tokens are compared, so the duration tells nothing about them.
-        matches = [hmac.compare_digest(given, known.encode()) for known in self._tokens]
+        matches = [hmac.compare_digest(candidate, accepted.encode()) for accepted in self._tokens]
         return any(matches)
 
     def new_code(self) -> str:
@@ -85,13 +85,13 @@ class Sessions:
             return ""
         return cookie.value if cookie else ""
 
-    def _add(self, valid_until: dict[str, float], seconds: float, most: int) -> str:
+    def _add(self, valid_until: dict[str, float], seconds: float, limit: int) -> str:
         secret = secrets.token_urlsafe(32)
         with self._lock:
             now = self._clock()
             for digest in [d for d, end in valid_until.items() if end <= now]:
                 del valid_until[digest]
-            while len(valid_until) >= most:
+            while len(valid_until) >= limit:
                 del valid_until[
                     min(valid_until, key=valid_until.__getitem__)
                 ]  # the one that ends first

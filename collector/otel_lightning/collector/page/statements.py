@@ -27,7 +27,7 @@ def sql_text(name: str, parameters: Mapping[str, Any]) -> str:
         KeyError: If there is no such statement.
     """
     return CONDITION.sub(
-        lambda found: "" if parameters[found[2]] is None else f"{found[1]}\n", _whole(name)
+        lambda match: "" if parameters[match[2]] is None else f"{match[1]}\n", _whole(name)
     )
 
 
@@ -39,7 +39,7 @@ def bound(name: str, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]
 
 def with_values(text: str, parameters: Mapping[str, Any]) -> str:
     """Write a statement with the values of its parameters, to be copied."""
-    return PLACEHOLDER.sub(lambda found: _value(parameters[found[1]]), text)
+    return PLACEHOLDER.sub(lambda match: _value(parameters[match[1]]), text)
 
 
 def _value(value: Any) -> str:

@@ -109,8 +109,8 @@ def address(path: str, /, **parameters: Any) -> str:
         path: Path below `/ui`, as the server gives it; parts that a user named by `segment`.
         parameters: Parameters; None and empty texts are left out.
     """
-    given = {k: v for k, v in parameters.items() if v is not None and v != ""}
-    return "/ui" + quote(path.rstrip("/")) + ("?" + urlencode(given) if given else "")
+    query = {k: v for k, v in parameters.items() if v is not None and v != ""}
+    return "/ui" + quote(path.rstrip("/")) + ("?" + urlencode(query) if query else "")
 
 
 def segment(text: str) -> str:

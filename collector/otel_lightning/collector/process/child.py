@@ -83,10 +83,10 @@ class Child:
             LateError: If it took longer.
             OSError: If the process ended by itself. In both cases it has ended.
         """
-        late = threading.Event()
+        timed_out = threading.Event()
 
         def give_up() -> None:
-            late.set()
+            timed_out.set()
             self.kill()
 
         timer = threading.Timer(seconds or threading.TIMEOUT_MAX, give_up)
@@ -97,7 +97,7 @@ class Child:
         # A killed child closes its pipes, so the block fails; the event tells why.
         except OSError as error:
             self.end()
-            if late.is_set():
+            if timed_out.is_set():
                 raise LateError from error
             raise
         finally:
@@ -209,8 +209,10 @@ def limit_memory(memory_bytes: int) -> None:
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  no Path: no memory
             # The first number is the size of the address space in pages (proc(5)). RLIMIT_AS counts
             # it too, so the limit comes on top.
-            there = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (there + memory_bytes, there + memory_bytes))
+            present_bytes = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(
+            resource.RLIMIT_AS, (present_bytes + memory_bytes, present_bytes + memory_bytes)
+        )
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

@@ -148,8 +148,8 @@ def _do(
     elif command == ".tables":
         click.echo("\n".join(columns))
     elif command == ".columns":
-        known = columns.get(name.strip())
-        click.echo("\n".join(map(printable, known)) if known else f"No table '{printable(name)}'.")
+        names = columns.get(name.strip())
+        click.echo("\n".join(map(printable, names)) if names else f"No table '{printable(name)}'.")
     elif text.startswith("."):
         click.echo(HELP)
     elif text.strip("; \n"):

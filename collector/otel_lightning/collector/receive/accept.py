@@ -223,6 +223,6 @@ def _append(spool: Spool, signal: Signal, body: bytes, rows: int) -> Future[None
 
 
 def _done() -> Future[None]:
-    done: Future[None] = Future()
-    done.set_result(None)
-    return done
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future

@@ -50,9 +50,9 @@ class AccessGuard:
         """
         if not self.tokens:
             return
-        given = (authorization or "").encode()
-        is_bearer = given[: len(SCHEME)].lower() == SCHEME.encode()
-        secret = given[len(SCHEME) :].strip()
+        header = (authorization or "").encode()
+        is_bearer = header[: len(SCHEME)].lower() == SCHEME.encode()
+        secret = header[len(SCHEME) :].strip()
         # All tokens are compared in constant time, so the duration tells nothing about them.
         matches = [hmac.compare_digest(secret, token.encode()) for token in self.tokens]
         if not is_bearer or not any(matches):
@@ -76,7 +76,7 @@ class AccessGuard:
                     f"Start lightning-ingest with --allowed-host {name} if it should be.",
                 )
 
-    def check_site(self, asked: "BrowserRequest", *, tls: bool) -> None:
+    def check_site(self, request: "BrowserRequest", *, tls: bool) -> None:
         """Check that no other site's page made a request, by the two headers a browser sets.
 
         `Sec-Fetch-Site` decides; browsers that send none send `Origin` with a POST. Programs send
@@ -84,22 +84,24 @@ class AccessGuard:
         host name in its Origin.
 
         Args:
-            asked: The headers of the request.
+            request: The headers of the request.
             tls: Whether this server speaks TLS.
 
         Raises:
             RefusedError: If another site made it.
         """
-        if asked.site:
+        if request.site:
             # `none` is an address that the user typed, or a bookmark.
-            own = asked.site == "same-origin" or (asked.site == "none" and asked.method in READING)
+            own = request.site == "same-origin" or (
+                request.site == "none" and request.method in READING
+            )
         else:
-            own = not asked.origin or self._is_own_origin(asked.origin, asked.host, tls=tls)
+            own = not request.origin or self._is_own_origin(request.origin, request.host, tls=tls)
         if not own:
             raise RefusedError(
                 HTTPStatus.FORBIDDEN,
                 f"the request comes from another site's page (Sec-Fetch-Site "
-                f"'{asked.site or ''}', Origin '{asked.origin or ''}'): only pages of this "
+                f"'{request.site or ''}', Origin '{request.origin or ''}'): only pages of this "
                 f"server's own scheme, host and port may send it.",
             )
 

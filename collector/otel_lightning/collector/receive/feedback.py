@@ -108,32 +108,32 @@ def judgement_record(item: Any, now_ns: int) -> LogRecord:
     if unknown:
         raise ValueError(f"unknown field {shown(min(unknown))}. Known: {', '.join(READERS)}.")
     fields = {name: value for name, value in item.items() if value not in (None, "")}
-    given = {name: READERS[name](name, value) for name, value in fields.items()}
-    _check(given)
+    values = {name: READERS[name](name, value) for name, value in fields.items()}
+    _check(values)
     record = LogRecord(
         event_name=names.EVALUATION_RESULT,
         observed_time_unix_nano=now_ns,
-        time_unix_nano=given.get("time", 0),
-        trace_id=given.get("trace_id", b""),
-        span_id=given.get("span_id", b""),
+        time_unix_nano=values.get("time", 0),
+        trace_id=values.get("trace_id", b""),
+        span_id=values.get("span_id", b""),
     )
     for name, key in ATTRIBUTES.items():
-        if name in given:
+        if name in values:
             kind = "double_value" if name == "value" else "string_value"
-            record.attributes.add(key=key, value=AnyValue(**{kind: given[name]}))
+            record.attributes.add(key=key, value=AnyValue(**{kind: values[name]}))
     return record
 
 
-def _check(given: Item) -> None:
-    if "id" not in given:
+def _check(values: Item) -> None:
+    if "id" not in values:
         raise ValueError(
             "id is missing: give a text that no other judgement has, so that sending again is safe."
         )
-    if "value" not in given and "label" not in given:
+    if "value" not in values and "label" not in values:
         raise ValueError("value and label are missing: give one of them.")
-    if "span_id" in given and "trace_id" not in given:
+    if "span_id" in values and "trace_id" not in values:
         raise ValueError("span_id needs its trace_id.")
-    if not given.keys() & set(JUDGED):
+    if not values.keys() & set(JUDGED):
         raise ValueError(f"it does not name the judged object: give one of {', '.join(JUDGED)}.")
 
 
@@ -187,8 +187,8 @@ def _time(name: str, value: Any) -> int:
 
 
 def _known_id(item: Any) -> str | None:
-    known = item.get("id") if isinstance(item, dict) else None
-    return known if isinstance(known, str) else None
+    own_id = item.get("id") if isinstance(item, dict) else None
+    return own_id if isinstance(own_id, str) else None
 
 
 READERS: dict[str, Callable[[str, Any], Any]] = {

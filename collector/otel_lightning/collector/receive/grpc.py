@@ -127,8 +127,8 @@ def _export(receiver: Receiver, signal: str) -> Export:
 
 
 def _authorization(context: grpc.ServicerContext) -> str | None:
-    given = (value for key, value in context.invocation_metadata() if key == "authorization")
-    value = next(given, None)
+    values = (value for key, value in context.invocation_metadata() if key == "authorization")
+    value = next(values, None)
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 

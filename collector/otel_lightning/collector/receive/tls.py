@@ -56,8 +56,8 @@ class Tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_verify_locations(self.client_ca)
             of = f"the authority of clients '{self.client_ca}'"
-            known = [_validity(of, one) for one in context.get_ca_certs()]
-            validities += sorted(known, key=lambda one: one.end)[-1:]
+            validities_of_authorities = [_validity(of, one) for one in context.get_ca_certs()]
+            validities += sorted(validities_of_authorities, key=lambda one: one.end)[-1:]
         return validities
 
     def _served(self) -> dict[str, Any]:

@@ -51,8 +51,8 @@ class Backoff:
             alone: Whether nothing else is to be derived.
         """
         now = self.clock()
-        known = self._derived.items()
-        return [name for name, one in known if (one.due_alone if alone else one.due) > now]
+        delays = self._derived.items()
+        return [name for name, one in delays if (one.due_alone if alone else one.due) > now]
 
     def put_off(self, grace: float) -> list[str]:
         """Return the ids of the rollouts that wait, or whose delay ended recently.
@@ -82,17 +82,17 @@ class Backoff:
             if size.calls >= LARGE or size.spans >= LARGE_SPANS
         }
         # Forgotten are those whose delay passed long ago: they no longer grow.
-        known = {n: one for n, one in self._derived.items() if one.due + MEMORY_SECONDS > ended}
-        growing = sum(seconds for name, seconds in large.items() if name in known)
+        recent = {n: one for n, one in self._derived.items() if one.due + MEMORY_SECONDS > ended}
+        growing = sum(seconds for name, seconds in large.items() if name in recent)
         # Growing rollouts that wait now will be derived as well, so their time counts too.
         growing += sum(
             one.seconds
-            for name, one in known.items()
+            for name, one in recent.items()
             if one.grows and one.due > ended and name not in large
         )
         for name, seconds in large.items():
             took = max(growing, seconds)
             delay = PATIENCE * took
             alone = min(delay, max(ALONE_PATIENCE * took, ALONE_SECONDS))
-            known[name] = _Derived(seconds, ended + delay, ended + alone, grows=name in known)
-        self._derived = known
+            recent[name] = _Derived(seconds, ended + delay, ended + alone, grows=name in recent)
+        self._derived = recent

@@ -42,9 +42,9 @@ def _derive(store: Store, log_ids: Sequence[str]) -> None:
     rows = dict(_tables(store, read_logs(store, ids)))
     with store.transaction():
         if (rewards := rows.get("reward_events")) is not None:
-            known = literal(rewards["reward_id"].to_pylist())
+            reward_ids = literal(rewards["reward_id"].to_pylist())
             # The same reward may have come before: feedback with one id is one reward.
-            store.execute(f"DELETE FROM reward_events WHERE reward_id IN {known}")
+            store.execute(f"DELETE FROM reward_events WHERE reward_id IN {reward_ids}")
         new = NewRows()
         for table, some in rows.items():
             store.insert(table, some)

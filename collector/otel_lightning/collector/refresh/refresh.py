@@ -117,7 +117,7 @@ class _Refresh:
         with store.transaction():
             size_new(store)
             batch, closed = self._pick()
-            if not (done := closed.size()):
+            if not (size := closed.size()):
                 return 0
             batch.assemble_rows()
             writing = replace_changed_rows(store, closed, batch)
@@ -126,7 +126,7 @@ class _Refresh:
         if not is_whole:
             writing.insert_rest(store)
         self.backoff.note(batch.sizes, began)
-        return done
+        return size
 
     def _pick(self) -> tuple[Batch, ClosedSet]:
         """Read some stale traces and all that belong with them; none if all have to wait."""
@@ -159,9 +159,9 @@ class _Refresh:
         """Read the next traces of a closed set; return their keys."""
         tied = []
         # Traces without new spans that are kept parsed are not read again.
-        if known := [one for one in closed.settled() if one in self.parsed]:
-            tied.append(batch.recall(known))
-            closed.leave_out(known)
+        if kept_parsed := [one for one in closed.settled() if one in self.parsed]:
+            tied.append(batch.recall(kept_parsed))
+            closed.leave_out(kept_parsed)
         if not closed.is_complete():
             resumed = late_spans.resume(self.store, closed, batch, self.parsed)
             tied += resumed.values()

@@ -336,7 +336,7 @@ class Refresher:
         closed.suspend()
 
     def _replace_rows(self, flight: _Flight, backoff: Backoff) -> int:
-        done = replace_rows(self._store, flight.closed, flight.worker.rows())
+        replaced = replace_rows(self._store, flight.closed, flight.worker.rows())
         self._release(flight)
         for name in flight.names:
             del self._retries[name]
@@ -346,7 +346,7 @@ class Refresher:
         # All workers run at once, so a batch costs its share of their time.
         self._spent += flight.worker.seconds / self.pool.most
         backoff.note(flight.worker.sizes, flight.began)
-        return done
+        return replaced
 
     def _send_some(self, spans_at_once: int, backoff: Backoff) -> bool:
         """Send new batches to idle workers; return whether there was one."""

@@ -21,8 +21,8 @@ def stream_spans(
         received: A condition on `received_at` that all of them meet; DuckDB skips other blocks.
         table: The table `spans`, or a copy of some of its rows.
     """
-    where = {"table": Sql(table), "received": received, "which": which}
-    return store.stream(statement(__package__, "spans", **where), rows_at_once=ROWS_AT_ONCE)
+    conditions = {"table": Sql(table), "received": received, "which": which}
+    return store.stream(statement(__package__, "spans", **conditions), rows_at_once=ROWS_AT_ONCE)
 
 
 def read_logs(store: Store, which: Sql) -> pa.Table:

@@ -42,13 +42,13 @@ class Address(NamedTuple):
             raise ValueError(f"'{text}' is not fd://NUMBER. Example: fd://3")
         try:
             # A copy, so that closing it leaves the inherited one open.
-            with socket.socket(fileno=os.dup(int(number))) as taken:
-                kind, place = (taken.family, taken.type), taken.getsockname()
+            with socket.socket(fileno=os.dup(int(number))) as inherited:
+                kind, name = (inherited.family, inherited.type), inherited.getsockname()
         except (OSError, ValueError) as error:
             raise ValueError(f"'{text}' is no TCP socket that was inherited: {error}") from error
         if kind not in TCP:
             raise ValueError(f"'{text}' is no TCP socket that was inherited, but of another kind.")
-        return cls(place[0], place[1], int(number))
+        return cls(name[0], name[1], int(number))
 
     def bind(self) -> socket.socket:
         """Bind a socket to the address without listening; port 0 becomes a free port.
@@ -61,22 +61,22 @@ class Address(NamedTuple):
         if self.inherited is not None:
             return socket.socket(fileno=self.inherited)
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        taken = socket.socket(family, socket.SOCK_STREAM)
+        bound = socket.socket(family, socket.SOCK_STREAM)
         # Otherwise a restart would fail while connections of the process before are in TIME_WAIT.
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             # Without this a bind to [::] would take the IPv4 port too.
-            taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         try:
-            taken.bind((self.host, self.port))
+            bound.bind((self.host, self.port))
         except OSError as error:
-            taken.close()
+            bound.close()
             raise OSError(error.errno, _why(self, error)) from error
-        return taken
+        return bound
 
-    def of(self, taken: socket.socket) -> Self:
+    def of(self, bound: socket.socket) -> Self:
         """Return this address with the port of a bound socket."""
-        return self._replace(port=taken.getsockname()[1])
+        return self._replace(port=bound.getsockname()[1])
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -99,15 +99,15 @@ class Writer:
         writable.register(self._descriptor, select.POLLOUT)
         while True:
             part = self._next_part()
-            taken = 0
+            written = 0
             if writable.poll(LOOK_SECONDS * 1000):
                 # Not more than a pipe or terminal that is ready takes without waiting.
                 try:
-                    taken = os.write(self._descriptor, part)
+                    written = os.write(self._descriptor, part)
                 except OSError:  # its reader has ended, or its disk is full
                     time.sleep(LOOK_SECONDS)
             with self._changed:
-                del self._waiting[:taken]
+                del self._waiting[:written]
                 self._is_stuck = self._is_stuck and bool(self._waiting)
                 self._changed.notify_all()
 
@@ -144,8 +144,8 @@ class Lines(logging.Handler):
 
 
 def _dropped(lines: int) -> logging.LogRecord:
-    told = "%d lines of this log were dropped here, because they could not be written."
-    return logging.LogRecord(f"{OURS}.log", logging.WARNING, "", 0, told, (lines,), None)
+    message = "%d lines of this log were dropped here, because they could not be written."
+    return logging.LogRecord(f"{OURS}.log", logging.WARNING, "", 0, message, (lines,), None)
 
 
 def dropped_lines() -> int:

@@ -90,9 +90,9 @@ class Servers:
 
     def http_ended(self) -> ConnectionError:
         """Return the error of an HTTP server that ended without being asked."""
-        why = self.over_http.exception() or "it gave no reason"
+        reason = self.over_http.exception() or "it gave no reason"
         return ConnectionError(
-            f"the HTTP server ended by itself ({why}). What was acknowledged is kept; start "
+            f"the HTTP server ended by itself ({reason}). What was acknowledged is kept; start "
             f"lightning-ingest again."
         )
 

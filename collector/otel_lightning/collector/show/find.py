@@ -44,8 +44,8 @@ def find_rollout(store: Store, name: str) -> str:
 
 
 def _check_schema(store: Store) -> None:
-    known = store.query(statement(__package__, "has_rollout_rows"))
-    if not len(known):
+    has_rollout_rows = store.query(statement(__package__, "has_rollout_rows"))
+    if not len(has_rollout_rows):
         raise StoreError(
             "This store has an older schema, without the table 'rollout_rows'. Bring it up to date "
             f"with: {next_command('lightning-ingest derive', store)}"

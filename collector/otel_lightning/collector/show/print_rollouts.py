@@ -131,8 +131,8 @@ def _new_lines(rollout: Rollout, style: TextStyle) -> Iterator[str]:
         yield from step_lines(step, style)
 
 
-def _names(given: Iterable[str]) -> Iterator[str]:
-    for name in given:
+def _names(arguments: Iterable[str]) -> Iterator[str]:
+    for name in arguments:
         if name == FROM_PIPE:
             yield from ids_in(read_stdin())
         else:
@@ -153,11 +153,11 @@ def ids_in(text: str) -> list[str]:
         >>> ids_in('rollout_id,llm_calls\nabc,5\n')
         ['abc']
     """
-    found = _from_json(text)
-    if found is None:
+    names = _from_json(text)
+    if names is None:
         firsts = (re.split(r"[,\s]", line.strip(), maxsplit=1)[0] for line in text.splitlines())
-        found = [first.strip('"') for first in firsts]
-    ids = [name for name in found if name and name != "rollout_id" and name.strip("-…")]
+        names = [first.strip('"') for first in firsts]
+    ids = [name for name in names if name and name != "rollout_id" and name.strip("-…")]
     if not ids:
         raise StoreError("The pipe holds no rollout id. Write one id per line.")
     return list(dict.fromkeys(ids))

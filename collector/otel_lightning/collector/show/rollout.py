@@ -187,10 +187,12 @@ def _read_calls(store: Store, rollout: str, during: Sql, window: Window) -> list
     of_rollout = {"rollout": rollout, "during": during}
     if window.only_errors:
         failed = [row["step"] for row in _ask(store, "failed_steps", **of_rollout)]
-        wanted = [step for step in failed if window.holds(step)]
+        failed_in_window = [step for step in failed if window.holds(step)]
         # The step before shows which messages are new.
-        steps = sorted({*wanted, *(step - 1 for step in wanted)})
-        return _mark_wanted(_ask(store, "steps", **of_rollout, chosen=_among(steps)), set(wanted))
+        steps = sorted({*failed_in_window, *(step - 1 for step in failed_in_window)})
+        return _mark_wanted(
+            _ask(store, "steps", **of_rollout, chosen=_among(steps)), set(failed_in_window)
+        )
     chosen = Sql(
         f"step >= {window.first}" + ("" if window.last is None else f" AND step <= {window.last}")
     )
@@ -203,8 +205,8 @@ def _read_calls(store: Store, rollout: str, during: Sql, window: Window) -> list
     return calls
 
 
-def _mark_wanted(calls: Iterable[Row], wanted: set[int]) -> list[Row]:
-    return [{**call, "is_context": call["step"] not in wanted} for call in calls]
+def _mark_wanted(calls: Iterable[Row], failed: set[int]) -> list[Row]:
+    return [{**call, "is_context": call["step"] not in failed} for call in calls]
 
 
 def _among(steps: Iterable[int]) -> Sql:
@@ -257,32 +259,32 @@ def _read_details(store: Store, summary: Row, calls: Sequence[Row], window: Wind
             details.rewards[by_span.get(span)].append(Judgement(**row))
     for row in _ask(store, "flags", rollout=rollout):
         details.flags[row["span_id"]].append(row)
-    made = _ask(store, "made", rollout=rollout)
-    if not made:
+    transitions = _ask(store, "made", rollout=rollout)
+    if not transitions:
         details.excluded = "not built yet (`lightning-learn transitions` builds them)"
-    elif made[0]["excluded"]:
-        details.excluded = made[0]["excluded"]
+    elif transitions[0]["excluded"]:
+        details.excluded = transitions[0]["excluded"]
     else:
-        credit = _ask(store, "credit", rollout=rollout, task_hash=made[0]["task_hash"])
+        credit = _ask(store, "credit", rollout=rollout, task_hash=transitions[0]["task_hash"])
         details.credit = {row["step"]: row for row in credit}
     return details
 
 
 def _calls_by_span(calls: Iterable[Row]) -> dict[str, str | None]:
     """Return the span of the call for each span that was merged into it, and for its own."""
-    found: dict[str, str | None] = {}
+    calls_by_span: dict[str, str | None] = {}
     for call in calls:
         for span in (call["span_id"], *(call["merged_span_ids"] or ())):
-            found[span] = call["span_id"]
-    return found
+            calls_by_span[span] = call["span_id"]
+    return calls_by_span
 
 
 def _call_before(starts: Sequence[tuple[int, str]], time_ns: int | None) -> str | None:
     if time_ns is None:
         return None
     # U+FFFF sorts after every span id, so a call that began at the same time counts as earlier.
-    place = bisect_right(starts, (time_ns, "￿"))
-    return starts[place - 1][1] if place else None
+    index = bisect_right(starts, (time_ns, "￿"))
+    return starts[index - 1][1] if index else None
 
 
 class _Said(NamedTuple):
@@ -315,7 +317,7 @@ def _steps(calls: Iterable[Row], details: _Details, window: Window) -> list[Step
     return steps
 
 
-def _step(call: Row, details: _Details, said: _Said) -> Step:
+def _step(call: Row, details: _Details, messages: _Said) -> Step:
     row = details.credit.get(call["step"])
     flag = next(iter(details.flags[call["span_id"]]), None)
     own = ("step", "trace_id", "span_id", "agent_name", "model", "start_ns", "finish_reason",
@@ -328,9 +330,9 @@ def _step(call: Row, details: _Details, said: _Said) -> Step:
         seconds=seconds_between(call["start_ns"], call["end_ns"]),
         arm=arm or (f"{flag['key']}={flag['arm']}" if flag else None),
         propensity=row["propensity"] if row and row["arm"] else (flag or {}).get("propensity"),
-        earlier_messages=said.earlier,
-        new_messages=said.new,
-        answer=said.answer,
+        earlier_messages=messages.earlier,
+        new_messages=messages.new,
+        answer=messages.answer,
         retrievals=details.retrievals[call["span_id"]],
         tools=details.tools[call["span_id"]],
         rewards=details.rewards[call["span_id"]],
@@ -340,7 +342,7 @@ def _step(call: Row, details: _Details, said: _Said) -> Step:
 
 def _without(messages: Iterable[dict[str, Any]], texts: set[str]) -> list[dict[str, Any]]:
     """Leave out tool results that are shown beside the call that asked for them."""
-    rest = []
+    remaining = []
     for message in messages:
         results = parts_of([message], "tool_call_response")
         parts = [
@@ -349,8 +351,8 @@ def _without(messages: Iterable[dict[str, Any]], texts: set[str]) -> list[dict[s
             if part not in results or part.get("id") not in texts
         ]
         if parts or not message.get("parts"):
-            rest.append({**message, "parts": parts})
-    return rest
+            remaining.append({**message, "parts": parts})
+    return remaining
 
 
 def _has_result(tool: Tool) -> bool:

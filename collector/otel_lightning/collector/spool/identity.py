@@ -14,23 +14,23 @@ NAME = "id"
 
 
 def spool_id(folder: Path) -> str:
-    """The id of a spool; a spool without one gets it now."""
+    """Return the id of a spool; a spool without one gets it now."""
     file = folder / NAME
     try:
         return file.read_text(encoding="ascii").strip()
     except FileNotFoundError:
-        made = secrets.token_hex(16)
-        write_spool_id(folder, made)
-        return made
+        new_id = secrets.token_hex(16)
+        write_spool_id(folder, new_id)
+        return new_id
 
 
-def has_id(folder: Path, known: Sequence[str]) -> bool:
+def has_id(folder: Path, spool_ids: Sequence[str]) -> bool:
     """Return whether a spool has one of these ids; one without an id gets none."""
     file = folder / NAME
-    return file.exists() and file.read_text(encoding="ascii").strip() in known
+    return file.exists() and file.read_text(encoding="ascii").strip() in spool_ids
 
 
-def write_spool_id(folder: Path, made: str) -> None:
+def write_spool_id(folder: Path, spool_id: str) -> None:
     """Give a spool this id."""
     with replaced(folder / NAME, PRIVATE) as temporary:
-        temporary.write_text(made + "\n", encoding="ascii")
+        temporary.write_text(spool_id + "\n", encoding="ascii")

@@ -19,9 +19,9 @@ def make_durable(file: int) -> None:
 def write_all(file: int, parts: list[bytes]) -> int:
     """Write parts one after the other; return the number of bytes."""
     data = memoryview(b"".join(parts))
-    rest = data
-    while rest:
-        rest = rest[os.write(file, rest) :]
+    unwritten = data
+    while unwritten:
+        unwritten = unwritten[os.write(file, unwritten) :]
     return len(data)
 
 

@@ -229,12 +229,12 @@ class Segments:
     def _forget_lost_segments(self) -> int:
         """Remove full segments without a file from the list; return their bytes not stored."""
         with self._accounting:
-            gone = {
+            lost = {
                 n: s for n, s in self._full.items() if not segment_path(self.folder, n).exists()
             }
-            for segment in gone:
+            for segment in lost:
                 del self._full[segment]
-            return bytes_after(gone, self._loaded)
+            return bytes_after(lost, self._loaded)
 
     def close(self) -> None:
         """Close the file."""

@@ -91,9 +91,9 @@ class Spool:
         """
         if reason := self.refusal():
             raise SpoolError(reason)
-        done: Future[None] = Future()
-        self._queue.put(WaitingRequest(signal, body, rows, done))
-        return done
+        durable: Future[None] = Future()
+        self._queue.put(WaitingRequest(signal, body, rows, durable))
+        return durable
 
     def begin_segment(self) -> Position:
         """Begin a new segment, and return its start: all that was acknowledged before lies before.

@@ -45,13 +45,13 @@ def columns(attributes: pa.MapArray) -> dict[str, pa.Array]:
     # Compare dictionary codes instead of texts: one integer comparison for each key and entry.
     codes = attributes.keys.dictionary_encode()
     numbers = codes.indices.to_numpy()
-    known = {key: code for code, key in enumerate(codes.dictionary.to_pylist())}
+    code_of = {key: code for code, key in enumerate(codes.dictionary.to_pylist())}
     # owner[i] is the row whose map has entry i, for the entries of all maps in a row.
     owner = np.repeat(np.arange(len(attributes)), np.diff(attributes.offsets.to_numpy()))
-    found = {key: np.flatnonzero(numbers == known.get(key, -1)) for key in KEYS}
+    entries = {key: np.flatnonzero(numbers == code_of.get(key, -1)) for key in KEYS}
     return {
         key: _at(attributes.items, owner[places], places, len(attributes))
-        for key, places in found.items()
+        for key, places in entries.items()
     }
 
 

@@ -24,8 +24,8 @@ class Caches:
         """Return the cache of a class, which is made, without arguments, at the first call."""
         if kind not in self._made:
             self._made[kind] = kind()
-        made: Cached = self._made[kind]
-        return made
+        cache: Cached = self._made[kind]
+        return cache
 
     def clear(self) -> None:
         """Clear all of them."""

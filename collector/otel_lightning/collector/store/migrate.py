@@ -65,46 +65,46 @@ def migrations() -> Sequence[Migration]:
     ]
 
 
-def digest(known: Sequence[Migration]) -> str:
+def digest(all_migrations: Sequence[Migration]) -> str:
     """Return one hash of several migrations, in hex."""
-    return hashlib.sha256("".join(one.checksum for one in known).encode()).hexdigest()
+    return hashlib.sha256("".join(one.checksum for one in all_migrations).encode()).hexdigest()
 
 
-def check(store: Store, path: Path, known: Sequence[Migration] | None = None) -> None:
+def check(store: Store, path: Path, all_migrations: Sequence[Migration] | None = None) -> None:
     """Refuse a store whose schema this version does not support. Change nothing.
 
     Raises:
         StoreError: If the file is a database of another program, the schema is newer than ours, or
             a migration has another checksum.
     """
-    known = migrations() if known is None else known
+    all_migrations = migrations() if all_migrations is None else all_migrations
     applied = applied_files(store)
-    if not applied and (theirs := store.rows(ANY_TABLE)):
+    if not applied and (foreign_tables := store.rows(ANY_TABLE)):
         raise StoreError(
             f"'{path}' is a DuckDB database, but no store of otel-lightning: it has the table "
-            f"'{theirs[0]['table_name']}' and none of ours. Nothing was changed. Choose another "
-            "file with --store; a new one is created."
+            f"'{foreign_tables[0]['table_name']}' and none of ours. Nothing was changed. Choose "
+            "another file with --store; a new one is created."
         )
-    newest = known[-1].version
+    newest = all_migrations[-1].version
     if max(applied, default=0) > newest:
         raise StoreError(
             f"'{path}' has schema {max(applied)}; this otel-lightning knows up to {newest}. "
             f"Upgrade with: pip install -U otel-lightning"
         )
-    ours = {migration.version: migration.checksum for migration in known}
-    different = [n for n, checksum in applied.items() if checksum not in (None, ours.get(n))]
+    checksums = {migration.version: migration.checksum for migration in all_migrations}
+    differing = [n for n, checksum in applied.items() if checksum not in (None, checksums.get(n))]
     # A store of release 0.1.0 has no checksums: compare its tables and columns instead.
-    if None in applied.values() and _layout(store) != _released_layout(applied, known):
-        different.append(max(applied))
-    if different:
+    if None in applied.values() and _layout(store) != _released_layout(applied, all_migrations):
+        differing.append(max(applied))
+    if differing:
         raise StoreError(
             f"'{path}' was made by an unreleased version of otel-lightning: its schema "
-            f"{different[0]} is not the one released. Move what it received into a new store "
+            f"{differing[0]} is not the one released. Move what it received into a new store "
             f"with: lightning-ingest copy '{path}' NEW.duckdb"
         )
 
 
-def migrate(store: Store, known: Sequence[Migration] | None = None) -> None:
+def migrate(store: Store, all_migrations: Sequence[Migration] | None = None) -> None:
     """Run the migrations that a store lacks. Call `check` first.
 
     A new store gets the schema that they make from one file. If that was made from others, it gets
@@ -113,16 +113,18 @@ def migrate(store: Store, known: Sequence[Migration] | None = None) -> None:
     cannot alter a table that the same transaction has filled. In all cases a crash leaves a
     migration either complete or not started.
     """
-    known = migrations() if known is None else known
+    all_migrations = migrations() if all_migrations is None else all_migrations
     applied = applied_files(store)
-    missing = [migration for migration in known if migration.version not in applied]
+    missing = [migration for migration in all_migrations if migration.version not in applied]
     if not missing:
         return
-    made = statement(__package__, "new_store")
-    if not applied and made.startswith(f"-- {digest(known)}\n"):
-        rows = ", ".join(f"({one.version}, now()::TIMESTAMP, '{one.checksum}')" for one in known)
+    new_store = statement(__package__, "new_store")
+    if not applied and new_store.startswith(f"-- {digest(all_migrations)}\n"):
+        rows = ", ".join(
+            f"({one.version}, now()::TIMESTAMP, '{one.checksum}')" for one in all_migrations
+        )
         with store.transaction():
-            store.execute(made)
+            store.execute(new_store)
             store.execute(
                 f"INSERT INTO schema_migrations (version, applied_at, checksum) VALUES {rows}"
             )
@@ -133,7 +135,7 @@ def migrate(store: Store, known: Sequence[Migration] | None = None) -> None:
             # From here on the table has the column; the first time, the earlier migrations get
             # theirs too.
             if together[-1].version >= CHECKSUMS_SINCE:
-                _keep_checksums(store, known)
+                _keep_checksums(store, all_migrations)
 
 
 def _run(store: Store, together: Sequence[Migration], *, has_rows: bool) -> None:
@@ -166,8 +168,10 @@ def applied_files(store: Store) -> Mapping[int, str | None]:
     return {row["version"]: row.get("checksum") for row in rows}
 
 
-def _keep_checksums(store: Store, known: Sequence[Migration]) -> None:
-    values = ", ".join(f"({migration.version}, '{migration.checksum}')" for migration in known)
+def _keep_checksums(store: Store, all_migrations: Sequence[Migration]) -> None:
+    values = ", ".join(
+        f"({migration.version}, '{migration.checksum}')" for migration in all_migrations
+    )
     store.execute(statement(__package__, "keep_checksums", known=Sql(values)))
 
 
@@ -175,10 +179,12 @@ def _layout(store: Store) -> Layout:
     return {tuple(row.values()) for row in store.rows(COLUMNS)}
 
 
-def _released_layout(applied: Mapping[int, str | None], known: Sequence[Migration]) -> Layout:
+def _released_layout(
+    applied: Mapping[int, str | None], all_migrations: Sequence[Migration]
+) -> Layout:
     """Compute the columns that the released versions of the applied migrations create."""
     with duckdb.connect() as connection:
-        for migration in known:
+        for migration in all_migrations:
             if migration.version in applied:
                 connection.execute(migration.sql)
         return set(connection.execute(COLUMNS).fetchall())

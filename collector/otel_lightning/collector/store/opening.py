@@ -142,16 +142,16 @@ def check_server(store: Store) -> None:
     Raises:
         StoreError: If the process that serves it knows another schema.
     """
-    ours = migrate.migrations()[-1].version
-    if store.server is None or store.server.schema == ours:
+    own_schema = migrate.migrations()[-1].version
+    if store.server is None or store.server.schema == own_schema:
         return
     age, remedy = "an older", "restart lightning-ingest with this version, which migrates the store"
-    if store.server.schema > ours:
+    if store.server.schema > own_schema:
         age, remedy = "a newer", "use that version, for example: pip install -U otel-lightning"
     raise StoreError(
         f"'{store.path}' is served by process {store.server.pid}, which is of {age} version of "
-        f"otel-lightning than this command (schema {store.server.schema or 'of 0.1.0'} and {ours}):"
-        f" {remedy}."
+        f"otel-lightning than this command (schema {store.server.schema or 'of 0.1.0'} and "
+        f"{own_schema}): {remedy}."
     )
 
 
@@ -169,8 +169,8 @@ def opened(store: StoreLike, *, read_only: bool = False) -> Iterator[Store]:
     if isinstance(store, Store):
         yield store
         return
-    with open_store(store, create=False, read_only=read_only) as found:
-        yield found
+    with open_store(store, create=False, read_only=read_only) as own_store:
+        yield own_store
 
 
 def open_when_free(path: Path, seconds: float, *, to_serve: bool = False) -> Store:
@@ -240,10 +240,10 @@ def _check_kind(path: Path) -> None:
 
 
 def _open_to_write(path: Path, *, to_serve: bool) -> Store:
-    with _private() as former:
+    with _private() as previous_mask:
         connection = _connect(path, WRITER | UNSIGNED if to_serve else WRITER)
     store = Store(_with_small_row_groups(connection, path))
-    if former & OTHERS != OTHERS:
+    if previous_mask & OTHERS != OTHERS:
         store.log = PrivateLog(path)
     return store
 
@@ -274,22 +274,22 @@ def keep_files_private() -> None:
 @contextmanager
 def _private() -> Iterator[int]:
     """Make files of the block private; yield the umask of before."""
-    former = os.umask(OTHERS)
+    previous_mask = os.umask(OTHERS)
     try:
-        yield former
+        yield previous_mask
     finally:
-        os.umask(former)
+        os.umask(previous_mask)
 
 
 def _why_unreached(path: Path, server: Server, error: duckdb.Error) -> str:
-    why = f"'{path}' is served by process {server.pid}, but its SQL cannot be reached: {error}"
+    message = f"'{path}' is served by process {server.pid}, but its SQL cannot be reached: {error}"
     if isinstance(error, duckdb.CatalogException | duckdb.BinderException):
-        why += (
+        message += (
             " DuckDB cannot attach a served store with a table that has a foreign key, or a "
             "default from a sequence. If you made such a table, stop lightning-ingest, open the "
             "file with DuckDB and drop the table."
         )
-    return why
+    return message
 
 
 def _why_not(path: Path, error: duckdb.Error) -> str:

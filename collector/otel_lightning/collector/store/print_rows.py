@@ -97,8 +97,8 @@ def as_table(rows: pa.Table, layout: Layout = PLAIN) -> str:
             _rendered(block, width, in_color=layout.in_color).rstrip() for block in blocks
         )
     lines = [line.rstrip() for line in text.rstrip("\n").split("\n")]
-    if (left := len(rows) - len(shown_rows)) > 0:
-        lines.append(f"… and {number_of(left, 'more row')}; --max-rows 0 shows all.")
+    if (hidden := len(rows) - len(shown_rows)) > 0:
+        lines.append(f"… and {number_of(hidden, 'more row')}; --max-rows 0 shows all.")
     return "\n".join(lines)
 
 

@@ -103,7 +103,7 @@ def statement(package: str, name: str, **values: Value) -> str:
     Raises:
         KeyError: If a `$name` in the file has no value.
     """
-    return PLACEHOLDER.sub(lambda found: literal(values[found[1]]), _text(package, name))
+    return PLACEHOLDER.sub(lambda match: literal(values[match[1]]), _text(package, name))
 
 
 @cache

@@ -91,8 +91,8 @@ class CommandGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except NoSuchCommand as error:  # click looks only among the commands that are loaded
-            known = self.list_commands(ctx)
-            raise NoSuchCommand(error.command_name, possibilities=known, ctx=ctx) from None
+            names = self.list_commands(ctx)
+            raise NoSuchCommand(error.command_name, possibilities=names, ctx=ctx) from None
 
 
 def _tell_default(option: click.Option) -> None:

@@ -49,14 +49,14 @@ def limited(pairs: Pairs, limits: Limits) -> tuple[Pairs, NDArray[np.int64]]:
     pairs, dropped = _fewer(pairs, limits.attributes)
     cut = _too_long(pairs.values, limits.value_length)
     marks = {
-        place: [(DROPPED_ATTRIBUTES, str(dropped[place]))] for place in np.flatnonzero(dropped)
+        record: [(DROPPED_ATTRIBUTES, str(dropped[record]))] for record in np.flatnonzero(dropped)
     }
     if len(cut):
         values = pairs.values.to_pylist()
-        for place in cut:
-            values[place] = values[place][: limits.value_length]
-        for place, names in _by_owner(pairs, cut).items():
-            marks.setdefault(place, []).append((TRUNCATED, json.dumps(names)))
+        for record in cut:
+            values[record] = values[record][: limits.value_length]
+        for record, names in _by_owner(pairs, cut).items():
+            marks.setdefault(record, []).append((TRUNCATED, json.dumps(names)))
         pairs = pairs._replace(values=pa.array(values, pa.string()))
     return (_marked(pairs, marks) if marks else pairs), dropped
 
@@ -68,14 +68,14 @@ def shortened(texts: pa.Array, limits: Limits) -> pa.Array:
     return pc.utf8_slice_codeunits(texts, 0, limits.value_length)
 
 
-def _fewer(pairs: Pairs, most: int | None) -> tuple[Pairs, NDArray[np.int64]]:
-    if most is None or not (pairs.sizes > most).any():
+def _fewer(pairs: Pairs, limit: int | None) -> tuple[Pairs, NDArray[np.int64]]:
+    if limit is None or not (pairs.sizes > limit).any():
         return pairs, np.zeros(len(pairs.sizes), np.int64)
     # The place of each record's first attribute.
     starts = np.cumsum(pairs.sizes) - pairs.sizes
     number = np.arange(pairs.sizes.sum()) - np.repeat(starts, pairs.sizes)  # within its record
-    keep = pa.array(np.flatnonzero(number < most))
-    sizes = np.minimum(pairs.sizes, most)
+    keep = pa.array(np.flatnonzero(number < limit))
+    sizes = np.minimum(pairs.sizes, limit)
     return Pairs(pairs.keys.take(keep), pairs.values.take(keep), sizes), pairs.sizes - sizes
 
 
@@ -97,14 +97,16 @@ def _by_owner(pairs: Pairs, places: NDArray[np.int64]) -> dict[Any, list[str]]:
 def _marked(pairs: Pairs, marks: dict[Any, list[tuple[str, str]]]) -> Pairs:
     """Insert the marks, each behind the other attributes of its record."""
     ends = np.cumsum(pairs.sizes)
-    more = [(owner, *mark) for owner in sorted(marks) for mark in marks[owner]]
-    owners = np.array([owner for owner, _, _ in more])
+    inserted = [(owner, *mark) for owner in sorted(marks) for mark in marks[owner]]
+    owners = np.array([owner for owner, _, _ in inserted])
     # Marks are appended to the arrays; `order` then moves each to the end of its record.
     order = np.insert(
-        np.arange(len(pairs.keys)), ends[owners], len(pairs.keys) + np.arange(len(more))
+        np.arange(len(pairs.keys)), ends[owners], len(pairs.keys) + np.arange(len(inserted))
     )
     places = pa.array(order)
-    keys = pa.concat_arrays([pairs.keys, pa.array([key for _, key, _ in more], pa.string())])
-    values = pa.concat_arrays([pairs.values, pa.array([text for *_, text in more], pa.string())])
+    keys = pa.concat_arrays([pairs.keys, pa.array([key for _, key, _ in inserted], pa.string())])
+    values = pa.concat_arrays(
+        [pairs.values, pa.array([text for *_, text in inserted], pa.string())]
+    )
     sizes = pairs.sizes + np.bincount(owners, minlength=len(pairs.sizes))
     return Pairs(keys.take(places), values.take(places), sizes)

@@ -24,16 +24,16 @@ def hex_ids(ids: pa.Array, size: int) -> pa.Array:
     raw = b"".join(ids.filter(valid).to_pylist())
     text = HEX[np.frombuffer(raw, np.uint8)].tobytes()
     offsets = np.arange(0, len(text) + 1, 2 * size, dtype=np.int32)
-    known = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
+    texts = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
     # The place of each valid id among the valid ones: their running number, from 0.
     position = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
-    return known.take(pc.if_else(valid, position, pa.scalar(None, pa.int64())))
+    return texts.take(pc.if_else(valid, position, pa.scalar(None, pa.int64())))
 
 
 def times(nanoseconds: pa.Array) -> pa.Array:
     """Convert Unix nanoseconds to timestamps; 0 and values above 63 bits become NULL (unknown)."""
-    known = pc.if_else(pc.greater(nanoseconds, 0), nanoseconds, pa.scalar(None, pa.int64()))
-    return known.cast(pa.timestamp("ns"))
+    valid = pc.if_else(pc.greater(nanoseconds, 0), nanoseconds, pa.scalar(None, pa.int64()))
+    return valid.cast(pa.timestamp("ns"))
 
 
 def receipt_times(request: pa.Array, received_ns: Sequence[int]) -> pa.Array:

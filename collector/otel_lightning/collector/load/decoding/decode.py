@@ -183,7 +183,7 @@ def _log_ids(records: Records) -> pa.Array:
     A request that is sent again gets the same ids, so its records are recognised as duplicates.
     Equal records within one request are numbered, because there they are different events.
     """
-    seen: Counter[tuple[int, str]] = Counter()
+    repeats: Counter[tuple[int, str]] = Counter()
     ids = []
     columns_ = (records.records, records.scope, records.resource, records.request)
     for record, scope, resource, request in zip(*(c.to_pylist() for c in columns_), strict=True):
@@ -192,8 +192,8 @@ def _log_ids(records: Records) -> pa.Array:
             # The length separates the parts: without it "ab" + "c" would equal "a" + "bc".
             digest.update(len(part).to_bytes(8, "little") + part)
         content = digest.hexdigest()
-        earlier = seen[request, content]
-        seen[request, content] += 1
+        earlier = repeats[request, content]
+        repeats[request, content] += 1
         ids.append(f"{content}-{earlier}" if earlier else content)
     return pa.array(ids, pa.string())
 

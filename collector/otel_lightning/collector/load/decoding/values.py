@@ -15,17 +15,17 @@ from otel_lightning.collector.load.decoding.columns import as_text, member
 def value_texts(values: pa.StructArray) -> pa.Array:
     """Convert AnyValues to text: common types by column, the types in `RARE` value by value."""
     kinds = {name: member(values, name) for name in ("int_value", "bool_value", *RARE)}
-    others = [
+    other_texts = [
         _each_once(column, RARE[name]) if name in RARE else column.cast(pa.string())
         for name, column in kinds.items()
         if column.null_count < len(column)
     ]
     texts = as_text(member(values, "string_value"))
-    if not others:
+    if not other_texts:
         return texts
     # if_else knows the size of its result before it copies. coalesce grows its buffer by doubling
     # and touches four times the memory, so it joins only the values that are not strings.
-    other = pc.coalesce(*others) if len(others) > 1 else others[0]
+    other = pc.coalesce(*other_texts) if len(other_texts) > 1 else other_texts[0]
     return pc.if_else(pc.is_valid(texts), texts, other)
 
 

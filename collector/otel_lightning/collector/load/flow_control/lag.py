@@ -107,8 +107,8 @@ class Lag:
             self._put_off_ns = _latest(stale.put_off_ns, since_ns)
             self._late_from_ns = _latest(stale.oldest_ns, since_ns)
             undated = self._started_ns if stale.has_undated else None
-            known = [at for at in (stale.oldest_ns, undated) if at is not None]
-            self._oldest_ns = min(known, default=None)
+            times = [at for at in (stale.oldest_ns, undated) if at is not None]
+            self._oldest_ns = min(times, default=None)
         self.watch(unstored_ns)
 
     def watch(self, unstored_ns: int | None) -> None:

@@ -86,14 +86,16 @@ def _for_template(
 
 def _overlap(rows: list[dict[str, Any]]) -> dict[str, float]:
     """Return the effective sample size and the largest importance weight at equal shares."""
-    known = [row for row in rows if row["largest"]]
+    with_choices = [row for row in rows if row["largest"]]
     # Kish's effective sample size, (sum of w)^2 / (sum of w^2), with the weights w = 1 /
     # propensity. A target of equal shares gives each arm 1 / (number of arms), so its largest
     # weight is divided by that number.
-    squares = sum(row["squared_weights"] for row in known)
+    squares = sum(row["squared_weights"] for row in with_choices)
     return {
-        "effective": sum(row["weights"] for row in known) ** 2 / squares if known else 0.0,
-        "largest": max((row["largest"] for row in known), default=0.0) / max(len(rows), 1),
+        "effective": sum(row["weights"] for row in with_choices) ** 2 / squares
+        if with_choices
+        else 0.0,
+        "largest": max((row["largest"] for row in with_choices), default=0.0) / max(len(rows), 1),
     }
 
 

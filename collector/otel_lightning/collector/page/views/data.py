@@ -45,8 +45,8 @@ def show(ask: ViewRequest) -> View:
 
 
 def _scaled(rows: list[tuple[str, int, str | None]]) -> list[dict[str, Any]]:
-    most = max((number for _, number, _ in rows), default=0) or 1
+    largest = max((number for _, number, _ in rows), default=0) or 1
     return [
-        {"name": name, "number": number, "width": round(number / most * WIDTH, 1), "href": href}
+        {"name": name, "number": number, "width": round(number / largest * WIDTH, 1), "href": href}
         for name, number, href in rows
     ]

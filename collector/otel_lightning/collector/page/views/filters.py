@@ -69,13 +69,15 @@ def page_of(
         back: Return those before it instead, the nearest first.
     """
     start, key, identity = after
-    given = {**filter_of(ask), "after_id": identity, "rows": rows}
+    parameters = {**filter_of(ask), "after_id": identity, "rows": rows}
     sort = order(ask)
     if sort == "newest":
-        return ask.rows("rollouts_newer" if back else "rollouts_newest", **given, after_ns=start)
+        return ask.rows(
+            "rollouts_newer" if back else "rollouts_newest", **parameters, after_ns=start
+        )
     name = "rollouts_sorted_before" if back else "rollouts_sorted"
     field, sign = sort.lstrip("-"), SORTS[sort][1]
-    return ask.rows(name, **given, after_key=key, sort=field, sign=sign)
+    return ask.rows(name, **parameters, after_key=key, sort=field, sign=sign)
 
 
 def _number(text: str) -> float | None:

@@ -51,14 +51,14 @@ def show(ask: ViewRequest) -> View:
     )  # fmt: skip
 
 
-def evenly(rows: list[Any], most: int) -> list[Any]:
+def evenly(rows: list[Any], count: int) -> list[Any]:
     """Return at most a given number of rows, spread evenly over a list.
 
     Example:
         >>> evenly(list(range(10)), 4)
         [0, 3, 6, 9]
     """
-    return rows[:: max(math.ceil(len(rows) / most), 1)]
+    return rows[:: max(math.ceil(len(rows) / count), 1)]
 
 
 def _bars(counts: dict[int, int], row: dict[str, Any]) -> plots.Bars | None:

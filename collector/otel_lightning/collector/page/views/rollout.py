@@ -43,10 +43,10 @@ class Window(NamedTuple):
 def show(ask: ViewRequest, rollout: str) -> View:
     """Show a rollout; with `fragment`, only the steps of a window."""
     row = _rollout(ask, rollout)
-    asked = ask.whole("step") or 0
+    chosen_step = ask.whole("step") or 0
     first = ask.whole("first")
     if first is None:
-        first = max(asked - BEFORE_STEP, 0)
+        first = max(chosen_step - BEFORE_STEP, 0)
     became = ask.row("rollout_became", rollout=rollout)
     steps, following, rewards = _window(ask, row, max(first, 0), became)
     window = {
@@ -54,7 +54,7 @@ def show(ask: ViewRequest, rollout: str) -> View:
         "steps": steps,
         "more": ask.link(first=following, step=None, fragment=None) if following else None,
         "before": ask.link(first=max(first - WINDOW_STEPS, 0), step=None) if first else None,
-        "asked": asked,
+        "asked": chosen_step,
     }
     if ask.text("fragment"):
         return View("rollout_steps.html", rollout, window)
@@ -99,13 +99,13 @@ def _place(row: dict[str, Any], margin_ns: int = SECOND_NS) -> dict[str, Any]:
 def _window(ask: ViewRequest, row: dict[str, Any], first: int, became: dict[str, Any]) -> Window:
     """Return the steps of a window with their tools, rewards and retrieved documents."""
     last = first + WINDOW_STEPS - 1
-    place = _place(row)
-    calls = ask.rows("rollout_calls", **place, first=first, last=last, most_text=MOST_TEXT)
+    during = _place(row)
+    calls = ask.rows("rollout_calls", **during, first=first, last=last, most_text=MOST_TEXT)
     credit = {}
     if became:
         built = {"rollout": row["rollout_id"], "task_hash": became["task_hash"]}
-        found = ask.rows("rollout_credit", **built, first=first, last=last)
-        credit = {one["step"]: one for one in found}
+        credit_rows = ask.rows("rollout_credit", **built, first=first, last=last)
+        credit = {one["step"]: one for one in credit_rows}
     spans = [call["span_id"] for call in calls]
     tools: dict[str | None, list[dict[str, Any]]] = {}
     beside = _place(row, BESIDE_NS)
@@ -140,11 +140,11 @@ def _window(ask: ViewRequest, row: dict[str, Any], first: int, became: dict[str,
 
 
 def _retrievals(
-    ask: ViewRequest, place: dict[str, Any], spans: list[str]
+    ask: ViewRequest, during: dict[str, Any], spans: list[str]
 ) -> dict[str | None, list[dict[str, Any]]]:
     """Return the look-ups of documents by the call that used them; None if none did."""
     by_call: dict[str | None, list[dict[str, Any]]] = {}
-    for retrieval in ask.rows("rollout_retrievals", **place, spans=spans, most_text=20_000):
+    for retrieval in ask.rows("rollout_retrievals", **during, spans=spans, most_text=20_000):
         documents = [_document(one) for one in json.loads(retrieval["documents"] or "[]")]
         # Plus what a look-up takes on the page without any text.
         size = sum(len(document["text"]) for document in documents) + 200
@@ -154,9 +154,9 @@ def _retrievals(
 
 
 def _document(document: Any) -> dict[str, Any]:
-    given = document if isinstance(document, dict) else {"content": document}
-    text = text_or_json(given.get("content") or given.get("id") or given)
-    return {"score": given.get("score"), "text": text[:MOST_DOCUMENT], "length": len(text)}
+    content = document if isinstance(document, dict) else {"content": document}
+    text = text_or_json(content.get("content") or content.get("id") or content)
+    return {"score": content.get("score"), "text": text[:MOST_DOCUMENT], "length": len(text)}
 
 
 def _step(
@@ -234,9 +234,9 @@ def _neighbours(ask: ViewRequest, row: dict[str, Any]) -> dict[str, Any]:
     after = (row["start_ns"], ask.real("key"), row["rollout_id"])
     filtered = filter_parameters(ask)
     following = page_of(ask, 1, after=after)
-    former = page_of(ask, 1, after=after, back=True)
+    preceding = page_of(ask, 1, after=after, back=True)
     return {
         "next": link(following[0], filtered) if following else None,
-        "previous": link(former[0], filtered) if former else None,
+        "previous": link(preceding[0], filtered) if preceding else None,
         "up": address("/rollouts", **filtered),
     }

@@ -23,7 +23,7 @@ def link(row: Mapping[str, Any], parameters: Mapping[str, str] | None = None) ->
 
     It has the start of the rollout: DuckDB skips to a time, but not to a random id.
     """
-    given = dict(parameters or {})
-    if given.get("sort", "newest") != "newest" and row.get("sort_key") is not None:
-        given["key"] = repr(row["sort_key"])
-    return address(f"/rollouts/{segment(row['rollout_id'])}", at=row["start_ns"], **given)
+    query = dict(parameters or {})
+    if query.get("sort", "newest") != "newest" and row.get("sort_key") is not None:
+        query["key"] = repr(row["sort_key"])
+    return address(f"/rollouts/{segment(row['rollout_id'])}", at=row["start_ns"], **query)

@@ -54,9 +54,11 @@ def show(ask: ViewRequest, run: str) -> View:
     row = ask.row("run", run=run)
     if not row:
         raise NotFoundError(f"There is no run '{run}'.")
-    others = ask.rows("runs", command=row["command"], after_ns=None, after_id=None, rows=OTHER_RUNS)
+    other_runs = ask.rows(
+        "runs", command=row["command"], after_ns=None, after_id=None, rows=OTHER_RUNS
+    )
     gate, config = gate_of(row), as_object(row["config"])
-    control = _control(row, config, others)
+    control = _control(row, config, other_runs)
     gates = [gate, gate_of(control) if control else {}]
     axis = plots.domain([g.get(k) for g in gates for k in ("lower", "upper")], zero=True)
     return View(
@@ -73,7 +75,7 @@ def show(ask: ViewRequest, run: str) -> View:
             "axis": axis,
             "curves": _curves(ask.rows("run_steps", run=run)),
             "weights": _weights(ask.rows("run_steps", run=run)),
-            "config": _difference(config, _former(row, others)),
+            "config": _difference(config, _previous_config(row, other_runs)),
             "metrics": list(_metrics(as_object(row["metrics"]))),
             "policies": ask.rows("run_policies", run=run),
         },
@@ -100,33 +102,39 @@ def _control(
     row: dict[str, Any], config: dict[str, Any], beside: list[dict[str, Any]]
 ) -> dict[str, Any] | None:
     """Return the nearest run with shuffled rewards; for such a run, the nearest real one."""
-    wanted = not is_control(row)
-    others = [
+    wants_control = not is_control(row)
+    candidates = [
         other
         for other in beside
         if other["run_id"] != row["run_id"]
-        and is_control(other) == wanted
+        and is_control(other) == wants_control
         and all(
             as_object(other["config"]).get(name) == config.get(name) for name in ("key", "model")
         )
         and gate_of(other)
     ]
-    return min(others, key=lambda o: abs(o["started_ns"] - row["started_ns"]), default=None)
+    return min(candidates, key=lambda o: abs(o["started_ns"] - row["started_ns"]), default=None)
 
 
-def _former(row: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
+def _previous_config(row: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
     earlier = [one for one in others if one["started_ns"] < row["started_ns"]]
     return as_object(earlier[0]["config"]) if earlier else {}
 
 
 def _difference(
-    config: dict[str, Any], former: dict[str, Any]
+    config: dict[str, Any], previous: dict[str, Any]
 ) -> list[tuple[str, str, str | None]]:
     """Return each setting with its value, and the run before's where that differs."""
-    now, before = _flat(config), _flat(former)
+    values, previous_values = _flat(config), _flat(previous)
     return [
-        (name, value, before.get(name, "unset") if before and before.get(name) != value else None)
-        for name, value in now.items()
+        (
+            name,
+            value,
+            previous_values.get(name, "unset")
+            if previous_values and previous_values.get(name) != value
+            else None,
+        )
+        for name, value in values.items()
     ]
 
 

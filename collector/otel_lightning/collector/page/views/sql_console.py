@@ -167,9 +167,9 @@ def _interval(value: pa.MonthDayNano) -> str:
     parts = [f"{n} {name}{'' if n == 1 else 's'}" for n, name in named if n]
     micros = abs(nanoseconds) // 1000
     if micros or not parts:
-        seconds, rest = divmod(micros, 10**6)
+        seconds, fraction_micros = divmod(micros, 10**6)
         clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-        fraction = f".{rest:06}".rstrip("0") if rest else ""
+        fraction = f".{fraction_micros:06}".rstrip("0") if fraction_micros else ""
         parts.append(f"{'-' if nanoseconds < 0 else ''}{clock}{fraction}")
     return " ".join(parts)
 

@@ -34,11 +34,11 @@ def _first(messages: str | None, count: int) -> str | None:
 
 def _state(ask: ViewRequest, rollout: str, call: dict[str, Any]) -> dict[str, Any]:
     """Return how the advantage of a call came about, and where else its state was."""
-    place = {"rollout": rollout, "step": call["step"]}
+    identity = {"rollout": rollout, "step": call["step"]}
     config = json.loads(ask.row("credit_last").get("config") or "{}")
-    row = ask.row("why", **place)
+    row = ask.row("why", **identity)
     if "anchor_state" in config.get("credit", ""):
-        row |= ask.row("why_visits", **place, state=call["state_hash"])
+        row |= ask.row("why_visits", **identity, state=call["state_hash"])
     return {
         "numbers": ask.row("state_numbers", state=call["state_hash"]),
         "has_credit": row.get("advantage") is not None,

@@ -126,8 +126,8 @@ def _mark_first_difference(columns: list[dict[str, Any]]) -> None:
     reference = columns[0]["steps"]
     for column in columns[1:]:
         for index, step in enumerate(column["steps"]):
-            same = index < len(reference) and _content(reference[index]) == _content(step)
-            if not same:
+            is_equal = index < len(reference) and _content(reference[index]) == _content(step)
+            if not is_equal:
                 step["differs"] = True
                 break
 

@@ -138,19 +138,19 @@ def asked_by(scope: Any) -> BrowserRequest:
 
 
 def _admit(receiver: Receiver, scope: Any, *, tls: bool) -> None:
-    asked = asked_by(scope)
-    receiver.guard.check_names(asked.host, asked.origin)
-    if asked.method == "POST":
-        receiver.guard.check_site(asked, tls=tls)
+    request = asked_by(scope)
+    receiver.guard.check_names(request.host, request.origin)
+    if request.method == "POST":
+        receiver.guard.check_site(request, tls=tls)
     receiver.guard.admit(scope.headers.get("authorization"))
 
 
 def _not_found(scope: Any, wrong_paths: WrongPaths) -> RefusedError:
     url = f"{scope.scheme}://{asked_by(scope).host or 'HOST:PORT'}"
-    told = why_wrong(scope.path, url, tuple(SIGNALS))
+    problem = why_wrong(scope.path, url, tuple(SIGNALS))
     if scope.method == "POST":  # an exporter, and no browser that asks for an icon
-        wrong_paths.note(scope.path, told)
-    return RefusedError(HTTPStatus.NOT_FOUND, told)
+        wrong_paths.note(scope.path, problem)
+    return RefusedError(HTTPStatus.NOT_FOUND, problem)
 
 
 def _check(signal: str, scope: Any, content_type: str, wrong_paths: WrongPaths) -> None:
@@ -262,9 +262,9 @@ class WrongPort:
 
     def __init__(self, receiver: Receiver) -> None:
         self._counts = receiver.counts
-        there = f"send gRPC to {receiver.grpc_address}, or " if receiver.grpc_address else ""
+        remedy = f"send gRPC to {receiver.grpc_address}, or " if receiver.grpc_address else ""
         self._sentence = (
-            f"this is the port for OTLP over HTTP: {there}set "
+            f"this is the port for OTLP over HTTP: {remedy}set "
             f"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
         )
 

@@ -84,16 +84,16 @@ def _inflated(body: bytes, limit: int) -> Iterator[bytes]:
     # highest possible ratio is not true, so it is ignored.
     if limit < _claimed_size(body) <= len(body) * DEFLATE_RATIO:
         raise too_large(limit)
-    rest = body
-    while rest:
+    unread = body
+    while unread:
         decompressor = zlib.decompressobj(wbits=47)  # detects gzip or zlib by the header
         while not decompressor.eof:
-            chunk = decompressor.decompress(rest, CHUNK)
-            rest = decompressor.unconsumed_tail
-            if not chunk and not rest and not decompressor.eof:
+            chunk = decompressor.decompress(unread, CHUNK)
+            unread = decompressor.unconsumed_tail
+            if not chunk and not unread and not decompressor.eof:
                 raise EOFError("it is cut off")
             yield chunk
-        rest = decompressor.unused_data
+        unread = decompressor.unused_data
 
 
 def _claimed_size(body: bytes) -> int:

@@ -93,7 +93,7 @@ def server(
             connections would soon block new ones.
     """
     host, port, *_ = bound.getsockname()
-    made = OneSocketServer(
+    server = OneSocketServer(
         make_application,
         address=host,
         port=port,
@@ -107,8 +107,8 @@ def server(
         http1_settings=HTTP1Settings(header_read_timeout=HEADER_SECONDS * 1000),
         **_ssl(tls),
     )
-    made.listening = bound
-    return made
+    server.listening = bound
+    return server
 
 
 def _deafen(listening: socket.socket) -> None:

@@ -73,9 +73,9 @@ class SqlRoute:
             protocol.response_str(int(status), [("content-type", content_type)], body)
 
     def _admit(self, scope: Any) -> None:
-        asked = asked_by(scope)
-        self._receiver.guard.check_names(asked.host, asked.origin)
-        self._receiver.guard.check_site(asked, tls=scope.scheme == "https")
+        request = asked_by(scope)
+        self._receiver.guard.check_names(request.host, request.origin)
+        self._receiver.guard.check_site(request, tls=scope.scheme == "https")
         host, _, _ = scope.client.rpartition(":")
         if not is_loopback(host.strip("[]")):
             raise RefusedError(HTTPStatus.FORBIDDEN, "only this machine may ask for rows here")

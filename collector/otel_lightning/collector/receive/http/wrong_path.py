@@ -25,22 +25,22 @@ MOST_LOGGED = 20
 """Wrong paths that are logged, each once: anybody can make up more."""
 
 
-def why_wrong(path: str, url: str, known: Sequence[str]) -> str:
+def why_wrong(path: str, url: str, paths: Sequence[str]) -> str:
     """Return one sentence about what is wrong with a path and what to send to instead.
 
     Args:
         path: The path of a request, which is none of ours.
         url: URL of this server without a path, such as `http://127.0.0.1:4318`.
-        known: The paths of the signals.
+        paths: The paths of the signals.
     """
     signal = _signal(path)
     if signal is None:
-        return f"no such path '{_shortened(path)}'. Known: {', '.join(known)}."
+        return f"no such path '{_shortened(path)}'. Known: {', '.join(paths)}."
     right = f"/v1/{signal}"
-    what = _what(path, right)
+    problem = _what(path, right)
     variable = f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"
     return (
-        f"{what}: send {signal} to {url}{right}, which is OTEL_EXPORTER_OTLP_ENDPOINT={url} or "
+        f"{problem}: send {signal} to {url}{right}, which is OTEL_EXPORTER_OTLP_ENDPOINT={url} or "
         f"{variable}={url}{right}."
     )
 

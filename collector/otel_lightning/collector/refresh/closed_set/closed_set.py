@@ -171,9 +171,9 @@ class ClosedSet:
 
     def _search(self, keys: Keys) -> pa.Table:
         """Return the stored keys that are among some keys, with their traces."""
-        given = pa.table({"key": keys})
+        searched = pa.table({"key": keys})
         parts = [
-            self._store.pick(given, statement(__package__, "meet", places=places))
+            self._store.pick(searched, statement(__package__, "meet", places=places))
             for places in self._recent.keys.conditions(self._store, keys)
         ]
         return pa.concat_tables(parts) if parts else KEYS.empty_table()
@@ -183,16 +183,16 @@ class ClosedSet:
 
         Only stale traces may have new keys; the keys of the others are in the table already.
         """
-        again = [one for one in self._frontier if one in self._stale]
-        if not again:
+        stale = [one for one in self._frontier if one in self._stale]
+        if not stale:
             return KEYS.empty_table()
         now_ns = time.time_ns()
-        self._delete(again, {"trace_keys": self._recent.keys_since(again)})
+        self._delete(stale, {"trace_keys": self._recent.keys_since(stale)})
         own = keys.own_of(self._stale)
         if len(own):
             times = pa.repeat(pa.scalar(now_ns, pa.timestamp("ns")), len(own))
             self._store.insert("trace_keys", own.append_column("added_at", times))
-        self._recent.wrote_keys(again, now_ns)
+        self._recent.wrote_keys(stale, now_ns)
         self._recent.keys.wrote(self._store, np.unique(own["key"].to_numpy()), now_ns)
         return own
 
@@ -282,13 +282,15 @@ class ClosedSet:
 
     def _delete(self, trace_ids: list[str], since: Mapping[str, Sql]) -> None:
         """Delete the rows of traces from tables, in each those that meet a condition."""
-        conditions = {table: where for table, where in since.items() if where != NOWHERE}
+        conditions = {
+            table: condition for table, condition in since.items() if condition != NOWHERE
+        }
         if EVERYWHERE in conditions.values():
             # Asking which tables have rows at all is cheaper than to search one in vain.
-            some = " UNION ALL ".join(
+            queries = " UNION ALL ".join(
                 f"(SELECT '{table}' FROM {table} LIMIT 1)" for table in conditions
             )
-            conditions = {table: conditions[table] for table in self._store.column(some)}
+            conditions = {table: conditions[table] for table in self._store.column(queries)}
         if conditions:
             self._choose(trace_ids)
             delete = "DELETE FROM {} WHERE {} AND trace_id IN (FROM chosen)"

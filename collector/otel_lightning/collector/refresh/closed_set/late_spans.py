@@ -33,10 +33,10 @@ def resume(
     keys: dict[str, pa.Table] = {}
     for trace_id in kept_traces:
         tied = None
-        known = parsed.large.spans(trace_id)
+        kept_spans = parsed.large.spans(trace_id)
         if trace_id not in stale:
-            tied = batch.resume(trace_id, (), None, known)
-        elif (count := stale[trace_id]) and count < GROWN * known:
+            tied = batch.resume(trace_id, (), None, kept_spans)
+        elif (count := stale[trace_id]) and count < GROWN * kept_spans:
             since_ns = recent.late_since(trace_id)
             if since_ns is not None:
                 late = _Late(store, trace_id, since_ns, recent.received_since([trace_id]))
@@ -96,8 +96,10 @@ def replace_changed(store: Store, changes: Mapping[str, Change]) -> None:
             if not keys or since[table] == NOWHERE:
                 continue
             _note_gone(store, columns, keys)
-            same = " AND ".join(f"gone.{one} IS NOT DISTINCT FROM {table}.{one}" for one in columns)
-            values = {"table": Sql(table), "since": since[table], "same": Sql(same)}
+            is_same_row = " AND ".join(
+                f"gone.{one} IS NOT DISTINCT FROM {table}.{one}" for one in columns
+            )
+            values = {"table": Sql(table), "since": since[table], "same": Sql(is_same_row)}
             store.execute(statement(__package__, "delete_gone", trace=trace_id, **values))
 
 

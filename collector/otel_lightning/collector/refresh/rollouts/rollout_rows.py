@@ -83,10 +83,10 @@ class NewRows:
             kinds.add("placed")
         labels = look_up_labels(store, touched, kinds)
         # Only rollouts with new calls get a new row. The others keep theirs, with new labels.
-        made = totals.totals_of(self._parts) if self._totals is None else self._totals
-        _insert(store, made, labels)
-        if others := touched - {one.rollout_id for one in made}:
-            _update(store, {one: labels.get(one, NO_LABELS) for one in others})
+        new_totals = totals.totals_of(self._parts) if self._totals is None else self._totals
+        _insert(store, new_totals, labels)
+        if unchanged := touched - {one.rollout_id for one in new_totals}:
+            _update(store, {one: labels.get(one, NO_LABELS) for one in unchanged})
 
     def _to_place(self, store: Store, kinds: Collection[str]) -> set[str]:
         """Return the ids of the rewards whose calls have to be found.
@@ -140,8 +140,8 @@ def _of_rollouts(table: str, columns: Sequence[str]) -> str:
 
 def _values_of(store: Store, name: str, texts: Collection[str]) -> set[str]:
     """Return the texts that a statement finds for others."""
-    given = pa.table({"text": pa.array(texts, pa.string())})
-    return set(store.pick(given, statement(__package__, name)).column(0).to_pylist())
+    searched = pa.table({"text": pa.array(texts, pa.string())})
+    return set(store.pick(searched, statement(__package__, name)).column(0).to_pylist())
 
 
 def _place(store: Store, rewards: Collection[str]) -> set[str]:
@@ -154,17 +154,18 @@ def _place(store: Store, rewards: Collection[str]) -> set[str]:
     return set(placed)
 
 
-def _insert(store: Store, made: Sequence[Totals], labels: Mapping[str, Labels]) -> None:
+def _insert(store: Store, new_totals: Sequence[Totals], labels: Mapping[str, Labels]) -> None:
     """Insert the rows of rollouts.
 
     Args:
         store: A direct store.
-        made: The totals of these rollouts.
+        new_totals: The totals of these rollouts.
         labels: Their labels; those without any may be missing.
     """
-    if made:
+    if new_totals:
         joined = [
-            _row(one, labels.get(one.rollout_id, NO_LABELS)) for one in sorted(made, key=_start)
+            _row(one, labels.get(one.rollout_id, NO_LABELS))
+            for one in sorted(new_totals, key=_start)
         ]
         store.insert(ROLLOUT_ROWS, _table(joined, INSERTED_COLUMNS))
 
@@ -181,7 +182,9 @@ def _start(one: Totals) -> int:
 
 def _update(store: Store, labels: Mapping[str, Labels]) -> None:
     """Bring task, arms and rewards up to date where the calls of a rollout stayed as they were."""
-    rows = _table([(one, *known) for one, known in labels.items()], ("rollout_id", *Labels._fields))
+    rows = _table(
+        [(one, *own_labels) for one, own_labels in labels.items()], ("rollout_id", *Labels._fields)
+    )
     store.pick(rows, statement(__package__, "update_rollouts"))
 
 

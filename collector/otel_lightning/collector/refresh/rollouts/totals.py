@@ -91,11 +91,11 @@ def totals_of(rows: Mapping[str, Sequence[pa.Table]]) -> list[Totals]:
     return totals(Calls(*calls), Tools(*tools), Agents(*agents))
 
 
-def as_table(made: Sequence[Totals]) -> pa.Table:
+def as_table(all_totals: Sequence[Totals]) -> pa.Table:
     """Return totals as a table, in which one process sends them to another."""
-    if not made:
+    if not all_totals:
         return _SCHEMA.empty_table()
-    columns = zip(zip(*made, strict=True), _SCHEMA.types, strict=True)
+    columns = zip(zip(*all_totals, strict=True), _SCHEMA.types, strict=True)
     return pa.Table.from_arrays([pa.array(*one) for one in columns], schema=_SCHEMA)
 
 
@@ -187,9 +187,9 @@ def _sum(values: Sequence[int | None]) -> int | None:
 
     A sum that the column cannot hold is no true count: it becomes None, and no error.
     """
-    known = list(_known(values))
-    total = sum(known)
-    return total if known and abs(total) <= LARGEST else None
+    known_values = list(_known(values))
+    total = sum(known_values)
+    return total if known_values and abs(total) <= LARGEST else None
 
 
 def _ended(

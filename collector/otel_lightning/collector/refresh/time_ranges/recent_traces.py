@@ -82,10 +82,12 @@ class RecentTraces:
             received_ns: None of them was received before this, Unix nanoseconds.
         """
         for trace_id, is_new in zip(trace_ids, are_new, strict=True):
-            if known := self._bounds.get(trace_id):
-                late_ns = received_ns if known.late_ns is None else min(received_ns, known.late_ns)
-                first_ns = min(received_ns, known.received_ns)
-                self._bounds[trace_id] = known._replace(received_ns=first_ns, late_ns=late_ns)
+            if bounds := self._bounds.get(trace_id):
+                late_ns = (
+                    received_ns if bounds.late_ns is None else min(received_ns, bounds.late_ns)
+                )
+                first_ns = min(received_ns, bounds.received_ns)
+                self._bounds[trace_id] = bounds._replace(received_ns=first_ns, late_ns=late_ns)
             elif is_new:
                 self._bounds[trace_id] = TimeBounds(received_ns, {}, late_ns=received_ns)
         self._shorten()
@@ -93,8 +95,8 @@ class RecentTraces:
     def wrote_keys(self, trace_ids: Iterable[str], now_ns: int) -> None:
         """Note that keys of traces were written; their former keys are deleted."""
         for trace_id in trace_ids:
-            if known := self._bounds.get(trace_id):
-                self._bounds[trace_id] = known._replace(keys_ns=now_ns)
+            if bounds := self._bounds.get(trace_id):
+                self._bounds[trace_id] = bounds._replace(keys_ns=now_ns)
 
     def derived(
         self,
@@ -116,12 +118,12 @@ class RecentTraces:
             noted.update(traces, some)
         for trace_id in traces:
             # Last, so forgotten last. Of an unknown trace only the bounds of these rows are known.
-            former = self._bounds.pop(trace_id, UNKNOWN)
-            self._bounds[trace_id] = former._replace(derived=earliest, late_ns=None)
+            previous = self._bounds.pop(trace_id, UNKNOWN)
+            self._bounds[trace_id] = previous._replace(derived=earliest, late_ns=None)
         for trace_id in (*unchanged, *some):
-            if known := self._bounds.get(trace_id):
-                derived = _merged(known.derived, earliest)
-                self._bounds[trace_id] = known._replace(derived=derived, late_ns=None)
+            if bounds := self._bounds.get(trace_id):
+                derived = _merged(bounds.derived, earliest)
+                self._bounds[trace_id] = bounds._replace(derived=derived, late_ns=None)
         self._shorten()
 
     @contextmanager
@@ -135,8 +137,8 @@ class RecentTraces:
 
     def take_replaced(self) -> set[str]:
         """Return the traces that were noted since the last call."""
-        taken, self._replaced = self._replaced or set(), set()
-        return taken
+        replaced, self._replaced = self._replaced or set(), set()
+        return replaced
 
     def received_since(self, trace_ids: Iterable[str]) -> Sql:
         """Return a condition that all spans and log records of these traces meet."""
@@ -151,8 +153,8 @@ class RecentTraces:
         Returns:
             Unix nanoseconds: all of them were received then or later. None if it is not known.
         """
-        known = self._bounds.get(trace_id)
-        return known.late_ns if known else None
+        bounds = self._bounds.get(trace_id)
+        return bounds.late_ns if bounds else None
 
     def keys_since(self, trace_ids: Iterable[str]) -> Sql:
         """Return a condition that all rows of these traces in `trace_keys` meet."""
@@ -179,8 +181,8 @@ class RecentTraces:
 
     def _all(self, trace_ids: Iterable[str]) -> list[TimeBounds] | None:
         bounds = [self._bounds.get(trace_id) for trace_id in trace_ids]
-        known = [one for one in bounds if one is not None]
-        return known if len(known) == len(bounds) else None
+        known_bounds = [one for one in bounds if one is not None]
+        return known_bounds if len(known_bounds) == len(bounds) else None
 
     def _shorten(self) -> None:
         for trace_id in [*islice(self._bounds, max(len(self._bounds) - self._most, 0))]:

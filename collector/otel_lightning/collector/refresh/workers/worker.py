@@ -221,8 +221,10 @@ class Worker:
         self._active_at = time.monotonic()
         if kind == DIED:
             status = self._ended()
-            why = f": {self._killed}" if status == -signal.SIGKILL else ""
-            raise WorkerDiedError(f"The worker process {self.pid} ended with status {status}{why}.")
+            reason = f": {self._killed}" if status == -signal.SIGKILL else ""
+            raise WorkerDiedError(
+                f"The worker process {self.pid} ended with status {status}{reason}."
+            )
         if kind == UNREAD and self._error is not None:
             raise self._error
         if kind == message_kinds.FAILED:

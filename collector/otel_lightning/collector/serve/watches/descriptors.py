@@ -40,12 +40,12 @@ def raise_limit() -> int:
     The soft limit is often 1,024 (on macOS 256) where the hard limit is far higher.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    raised = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= raised:
         return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
     with suppress(OSError, ValueError):  # macOS has a further limit of its own
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+        soft = raised
     return soft
 
 
@@ -57,9 +57,9 @@ def connections_within(limit: int) -> int:
     """
     room = min(limit - RESERVED, MOST_CONNECTIONS)
     if room < RESERVED // 2:
-        least = RESERVED + RESERVED // 2
+        smallest = RESERVED + RESERVED // 2
         raise OSError(
-            f"only {limit} files may be open at once, and {least} are needed. "
+            f"only {limit} files may be open at once, and {smallest} are needed. "
             f"Raise the limit, for example with: ulimit -n 4096"
         )
     return room

@@ -113,12 +113,12 @@ def abandoned(
         open_connections: The connections to the server.
         now: When they were found, in seconds of `time.monotonic`.
     """
-    statements, seen = list(running), {one.inode: one for one in open_connections}
+    statements, by_inode = list(running), {one.inode: one for one in open_connections}
     for statement in statements:
         latest = statement.began + CLOCK_SECONDS
         waiting = {
             inode
-            for inode, one in seen.items()
+            for inode, one in by_inode.items()
             if not one.is_answered and now - one.received_seconds <= latest
         }
         # A connection that was answered meanwhile, or got a new request, belongs to another one.
@@ -126,19 +126,21 @@ def abandoned(
         statement.possible = waiting if before is None else waiting & before
     _exclude(statements)
     return [
-        one for one in statements if one.possible and all(seen[i].has_left for i in one.possible)
+        one
+        for one in statements
+        if one.possible and all(by_inode[i].has_left for i in one.possible)
     ]
 
 
 def _exclude(statements: list[Statement]) -> None:
     """Take the connections that surely belong to one statement from all others."""
-    known: set[int] = set()
+    assigned: set[int] = set()
     while True:
         sure = [one.possible for one in statements if one.possible and len(one.possible) == 1]
-        new = set().union(*sure) - known
+        new = set().union(*sure) - assigned
         if not new:
             return
-        known |= new
+        assigned |= new
         for statement in statements:
             if statement.possible and len(statement.possible) > 1:
                 statement.possible -= new

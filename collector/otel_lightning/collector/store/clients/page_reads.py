@@ -69,8 +69,8 @@ class PageReads:
             ):
                 return cursor.execute(select, dict(parameters)).to_arrow_table()
         except (duckdb.InterruptException, CancelledError) as error:
-            late = f"It took longer than {seconds:g} seconds."
-            raise StoreError(cancellation.reason or late) from error
+            problem = f"It took longer than {seconds:g} seconds."
+            raise StoreError(cancellation.reason or problem) from error
         except (duckdb.Error, ClosedGateError) as error:
             raise StoreError(str(error)) from error
         finally:

@@ -307,5 +307,5 @@ def _not_callable(name: str) -> str:
     return f"This token reads only: the function '{name}' is not among those it may call."
 
 
-def _same(given: str, secret: str) -> bool:
-    return hmac.compare_digest(given.encode(), secret.encode())
+def _same(token: str, secret: str) -> bool:
+    return hmac.compare_digest(token.encode(), secret.encode())

@@ -135,8 +135,10 @@ class LimitedReads:
         except ReaderError as error:
             return _error(str(error))
         except (duckdb.InterruptException, CancelledError):
-            late = f"It took longer than {self._limits.seconds:g} seconds, the limit of this token."
-            return _error(cancellation.reason or late)
+            problem = (
+                f"It took longer than {self._limits.seconds:g} seconds, the limit of this token."
+            )
+            return _error(cancellation.reason or problem)
         except duckdb.Error as error:
             return _error(self._error_of(select) or str(error))
         with self._changed:
@@ -146,10 +148,10 @@ class LimitedReads:
 
     def _run(self, select: str, table: str, cancellation: Cancellation) -> None:
         # One row above the limit shows that the answer is too long.
-        most = "" if self._limits.rows is None else f" LIMIT {self._limits.rows + 1}"
+        limit = "" if self._limits.rows is None else f" LIMIT {self._limits.rows + 1}"
         cursor = self._connection.cursor()
         with interrupted_after(cursor, self._limits.seconds), cancellation.by(cursor.interrupt):
-            cursor.execute(f"CREATE TABLE {table} AS FROM ({select}){most}")
+            cursor.execute(f"CREATE TABLE {table} AS FROM ({select}){limit}")
 
     def _error_of(self, select: str) -> str | None:
         """Return the error of a statement by itself: its text then quotes no wrapper of ours."""
@@ -205,15 +207,17 @@ class LimitedReads:
                 if self._is_closed:
                     return
                 at, table = self._answered[0]
-            left = at - time.monotonic() + (SOON_SECONDS if self._is_full() else KEPT_SECONDS)
-            if left <= 0:
+            seconds_left = (
+                at - time.monotonic() + (SOON_SECONDS if self._is_full() else KEPT_SECONDS)
+            )
+            if seconds_left <= 0:
                 self._forget(table)
             with self._changed:
-                if left <= 0:
+                if seconds_left <= 0:
                     self._answered.popleft()
                     self._changed.notify_all()
                 else:
-                    self._changed.wait(min(left, LOOK_SECONDS))
+                    self._changed.wait(min(seconds_left, LOOK_SECONDS))
 
     def _forget(self, table: str) -> None:
         with suppress(duckdb.Error):  # the store may be closed by now

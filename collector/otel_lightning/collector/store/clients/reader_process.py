@@ -157,8 +157,8 @@ def main() -> None:
 
 
 def _rows(connection: Any, select: str, names: list[str] | None, rows: int | None) -> memoryview:
-    most = "" if rows is None else f" LIMIT {rows + 1}"
-    table: pa.Table = connection.execute(f"FROM ({select}){most}").to_arrow_table(BATCH_ROWS)
+    limit = "" if rows is None else f" LIMIT {rows + 1}"
+    table: pa.Table = connection.execute(f"FROM ({select}){limit}").to_arrow_table(BATCH_ROWS)
     if table.nbytes > ANSWER_BYTES:
         raise ReaderError(
             f"The answer has {table.nbytes // 10**6} MB, more than {ANSWER_BYTES // 10**6}, the "

@@ -59,12 +59,12 @@ class BloomFilter:
 
     def may_hold(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Return for each key, shape [N], whether it may have been added. False is certain."""
-        left = np.arange(len(keys))
+        possible = np.arange(len(keys))
         for probe in range(self._probes):
-            byte, bit = _bit(self._place(keys[left], probe))
-            left = left[self._bits[byte] & bit != 0]
+            byte, bit = _bit(self._place(keys[possible], probe))
+            possible = possible[self._bits[byte] & bit != 0]
         is_possible = np.zeros(len(keys), bool)
-        is_possible[left] = True
+        is_possible[possible] = True
         return is_possible
 
     def add(self, keys: NDArray[np.uint64]) -> None:
@@ -88,7 +88,7 @@ class BloomFilter:
         return (keys + np.uint64(probe) * step) % self._size
 
 
-def _bit(place: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def _bit(position: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Return the byte of each place, and its bit in that byte."""
-    bit = np.left_shift(1, (place & np.uint64(7)).astype(np.uint8), dtype=np.uint8)
-    return (place >> np.uint64(3)).view(np.int64), bit
+    bit = np.left_shift(1, (position & np.uint64(7)).astype(np.uint8), dtype=np.uint8)
+    return (position >> np.uint64(3)).view(np.int64), bit

@@ -80,7 +80,7 @@ def take(store_path: Path) -> Filters:
 
 
 def _read(content: bytes, stamp: list[int]) -> Filters:
-    head, _, rest = content.partition(b"\n")
+    head, _, bits = content.partition(b"\n")
     header: dict[str, Any] = json.loads(head)
     if header["store"] != stamp:
         raise ValueError("the store has changed since")
@@ -88,11 +88,11 @@ def _read(content: bytes, stamp: list[int]) -> Filters:
         raise ValueError("another version has made them")
     parts, at = [], 0
     for table, capacity, rows, probes in header["filters"]:
-        made = BloomFilter(capacity, probes)
-        size = len(made.bits)
-        made.restore(np.frombuffer(rest, np.uint8, size, at), rows)
+        restored = BloomFilter(capacity, probes)
+        size = len(restored.bits)
+        restored.restore(np.frombuffer(bits, np.uint8, size, at), rows)
         at += size
-        parts.append((table, made))
+        parts.append((table, restored))
     if header["checksum"] != _checksum([one.bits for _, one in parts]):
         raise ValueError("the file is damaged")
     filters: Filters = {}

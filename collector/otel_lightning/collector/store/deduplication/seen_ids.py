@@ -101,9 +101,9 @@ class SeenIds:
         """
         keys = self._keys(TRACES, pa.table({"trace_id": trace_ids.cast(pa.string())}))
         filters = self._filters_of(TRACES)
-        known = _may_hold(filters, keys)
+        may_be_stored = _may_hold(filters, keys)
         filters[-1].add(keys)
-        return pa.array((~known).tolist(), pa.bool_())  # see `_has_repeated`
+        return pa.array((~may_be_stored).tolist(), pa.bool_())  # see `_has_repeated`
 
     def differing(self, rows: pa.Table) -> "Differing":
         """Return the spans of a batch that were not stored, and differ from what is stored.
@@ -148,18 +148,18 @@ class SeenIds:
         """Build a filter of all stored ids, with a capacity of 1.5 times their number."""
         query = f"SELECT count(*) AS n, coalesce(max(rowid), -1) AS last FROM {table}"
         stored = self._store.rows(query)[0]
-        made = BloomFilter(max(LEAST_ROWS, stored["n"] * 3 // 2))
+        ids = BloomFilter(max(LEAST_ROWS, stored["n"] * 3 // 2))
         with self._reading(stored["n"]):
             for start in range(0, stored["last"] + 1, ROWS_AT_ONCE):
                 keys = self._store.query(
                     f"SELECT hash({_ids(table)}) AS key FROM {table}"
                     f" WHERE rowid >= {start} AND rowid < {start + ROWS_AT_ONCE}"
                 )
-                made.add(_numbers(keys["key"]))
-                self.to_read = stored["n"] - made.rows
+                ids.add(_numbers(keys["key"]))
+                self.to_read = stored["n"] - ids.rows
         # The scan filled DuckDB's cache with ids that nobody needs again.
         self._store.release_memory()
-        return made
+        return ids
 
     def _filled_traces(self) -> BloomFilter:
         """Build the filter of the ids of all traces of spans and log records."""
@@ -173,11 +173,11 @@ class SeenIds:
                     "waits on the spool.", rows,
                 )  # fmt: skip
             stored = list(self._store.stream(select, ROWS_AT_ONCE))
-            made = BloomFilter(max(LEAST_ROWS, sum(map(len, stored)) * 3 // 2))
-            for some in stored:
-                made.add(some["key"].to_numpy())
+            ids = BloomFilter(max(LEAST_ROWS, sum(map(len, stored)) * 3 // 2))
+            for batch in stored:
+                ids.add(batch["key"].to_numpy())
         self._store.release_memory()
-        return made
+        return ids
 
     @contextmanager
     def _reading(self, rows: int) -> Iterator[None]:

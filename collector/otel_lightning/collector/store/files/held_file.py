@@ -14,8 +14,8 @@ _HELD: dict[tuple[int, int], int] = {}
 
 def held(path: Path) -> int:
     """Return a descriptor for reading and writing the store's file. Do not close it."""
-    known = path.stat()
-    key = (known.st_dev, known.st_ino)
+    status = path.stat()
+    key = (status.st_dev, status.st_ino)
     if key not in _HELD:
         _HELD[key] = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     return _HELD[key]
@@ -23,6 +23,6 @@ def held(path: Path) -> int:
 
 def release(descriptor: int) -> None:
     """Close the descriptor of a file that DuckDB no longer has open."""
-    known = os.fstat(descriptor)
-    del _HELD[known.st_dev, known.st_ino]
+    status = os.fstat(descriptor)
+    del _HELD[status.st_dev, status.st_ino]
     os.close(descriptor)

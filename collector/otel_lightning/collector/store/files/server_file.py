@@ -42,23 +42,25 @@ def read_server(path: Path) -> Server | None:
 
     What a newer version has added to it is left out.
     """
-    told = _told_by_running(path)
+    content = _content_of_running(path)
     try:
-        return Server(**{one.name: told[one.name] for one in fields(Server) if one.name in told})
+        return Server(
+            **{one.name: content[one.name] for one in fields(Server) if one.name in content}
+        )
     except TypeError:  # `is_of_another_version`, or there is no process
         return None
 
 
 def is_of_another_version(path: Path) -> bool:
     """Return whether a running process has a server file that this version cannot read."""
-    return bool(_told_by_running(path)) and read_server(path) is None
+    return bool(_content_of_running(path)) and read_server(path) is None
 
 
-def _told_by_running(path: Path) -> dict[str, Any]:
+def _content_of_running(path: Path) -> dict[str, Any]:
     """Return what the server file says; nothing if there is none or its process has ended."""
     try:
-        told: dict[str, Any] = json.loads(server_file(path).read_text())
-        os.kill(told["pid"], 0)  # sends no signal, only fails if there is no such process
+        content: dict[str, Any] = json.loads(server_file(path).read_text())
+        os.kill(content["pid"], 0)  # sends no signal, only fails if there is no such process
     except (OSError, ValueError, TypeError, KeyError):
         return {}
-    return told
+    return content

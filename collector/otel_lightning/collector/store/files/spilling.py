@@ -69,8 +69,8 @@ def spill_privately(
         The folder; None where none can be made. Then DuckDB can make none either.
     """
     path = path.absolute()
-    if not is_client and (known := _in_use.get(path)):
-        return known
+    if not is_client and (folder_in_use := _in_use.get(path)):
+        return folder_in_use
     with suppress(OSError):  # such as a store in a folder that this user may only read
         folder = SpillFolder(path)
         connection.execute(f"SET temp_directory = {quote_literal(str(folder.path))}")
@@ -115,9 +115,9 @@ def limit_spilling(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
                 spilled += file.stat().st_size
     folder = spill_folder(path)  # it may be a link, or another disk may be mounted there
     free = shutil.disk_usage(folder if folder.exists() else path.parent).free
-    most = max(int(SHARE * (free + spilled)), spilled)
+    limit = max(int(SHARE * (free + spilled)), spilled)
     with suppress(duckdb.OutOfMemoryException):  # more was spilled meanwhile: the limit stays
-        connection.execute(f"SET GLOBAL {SETTING} = '{most}B'")
+        connection.execute(f"SET GLOBAL {SETTING} = '{limit}B'")
 
 
 def spill_folder(path: Path) -> Path:
