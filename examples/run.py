@@ -64,11 +64,11 @@ def show(name: str, folder: Path, size: Size, seed: int) -> bool:
         brought = "do not bring it" if gained_by_control <= 0 else "bring less than half of it"
         print(f"The gain is real: its interval excludes 0, and shuffled rewards {brought}.")
     else:
-        why = "shuffled rewards bring half of it or more"
+        reason = "shuffled rewards bring half of it or more"
         if lower <= 0:
-            why = "its interval includes 0"
-        few = " These are few tasks: run it without --quick." if is_quick else ""
-        print(f"No gain is shown: {why}.{few}")
+            reason = "its interval includes 0"
+        remark = " These are few tasks: run it without --quick." if is_quick else ""
+        print(f"No gain is shown: {reason}.{remark}")
     return is_real or is_quick
 
 

@@ -81,13 +81,17 @@ class Shop:
 
     def work(self, number: int, count: int) -> list[dict[str, Any]]:
         """Let the unchanged agent answer new questions under OpenTelemetry."""
-        asked, answers = (self.folder / f"{name}-{number}.jsonl" for name in ("asked", "answers"))
-        asked.write_text("".join(json.dumps(row) + "\n" for row in questions(number, count)))
+        questions_file, answers = (
+            self.folder / f"{name}-{number}.jsonl" for name in ("asked", "answers")
+        )
+        questions_file.write_text(
+            "".join(json.dumps(row) + "\n" for row in questions(number, count))
+        )
         agent = [str(BIN / "opentelemetry-instrument"), sys.executable, str(HERE / "shop_agent.py")]
-        options = {"questions": asked, "answers": answers, "flags": self.flags}
+        options = {"questions": questions_file, "answers": answers, "flags": self.flags}
         environment = {"OPENAI_BASE_URL": self.model, "OPENAI_API_KEY": "none"}
         run(*agent, *flagged(options), **environment, **self.telemetry(f"round-{number}"))
-        texts = {row["id"]: row["text"] for row in read_lines(asked)}
+        texts = {row["id"]: row["text"] for row in read_lines(questions_file)}
         return [row | {"question": texts[row["id"]]} for row in read_lines(answers)]
 
     def grade(self, answers: Sequence[Mapping[str, Any]], *, flipped: bool = False) -> float:
@@ -176,13 +180,13 @@ def play(shop: Shop, explorations: Sequence[float]) -> list[Row]:
             title(f"Round {number}, poisoned: a broken grader flips every grade")
             right = shop.grade(answers, flipped=True)
             regret = shop.regret(number, answers)
-            told = round_of(shop, exploration)
-            rows.append(Row(f"{number} poisoned", regret, right, exploration, told))
+            outcome = round_of(shop, exploration)
+            rows.append(Row(f"{number} poisoned", regret, right, exploration, outcome))
             title(f"Round {number} again: the same answers, graded rightly")
         right = shop.grade(answers)
         regret = shop.regret(number, answers)
-        told = round_of(shop, exploration)
-        rows.append(Row(str(number), regret, right, exploration, told))
+        outcome = round_of(shop, exploration)
+        rows.append(Row(str(number), regret, right, exploration, outcome))
     return rows
 
 
@@ -203,7 +207,7 @@ def verdict(rows: Sequence[Row]) -> bool:
         numbers = f"{row.regret:>8.3f}{row.right:>8.1%}{row.exploration:>9.0%}"
         print(f"{row.name:<12}{numbers}  {row.verdict}")
     clean = [row.regret for row in rows if "poisoned" not in row.name]
-    falls = all(later < former for former, later in pairwise(clean))
+    falls = all(later < earlier for earlier, later in pairwise(clean))
     stopped = all(row.verdict == "refused" for row in rows if "poisoned" in row.name)
     print(f"\nRegret {'falls' if falls else 'does not fall'} in every round.")
     print(f"The gate {'refused' if stopped else 'did not refuse'} the poisoned round.")
@@ -271,10 +275,10 @@ def run(
 ) -> int:
     """Run a command to its end, its output on ours."""
     output = subprocess.DEVNULL if quiet else None
-    done = subprocess.run(command, env=os.environ | environment, stdout=output, check=False)
-    if done.returncode not in allowed:
-        sys.exit(f"demo_arms.py: `{' '.join(command)}` failed with exit code {done.returncode}")
-    return done.returncode
+    process = subprocess.run(command, env=os.environ | environment, stdout=output, check=False)
+    if process.returncode not in allowed:
+        sys.exit(f"demo_arms.py: `{' '.join(command)}` failed with exit code {process.returncode}")
+    return process.returncode
 
 
 def flagged(options: Mapping[str, object]) -> list[str]:

@@ -27,8 +27,8 @@ def kind_of(question: str) -> str:
 
 def right_answer(question: str) -> str:
     """Work the answer out."""
-    first, *others = map(int, re.findall(r"\d+", question))
-    return str(first * others[0] if others else 100 + first * 7 % 90)
+    first, *other_numbers = map(int, re.findall(r"\d+", question))
+    return str(first * other_numbers[0] if other_numbers else 100 + first * 7 % 90)
 
 
 def reply(system: str, question: str) -> str:

@@ -16,7 +16,7 @@ def numeric(rollouts: pl.DataFrame) -> pl.DataFrame:
     ]
     return rollouts.select("rollout_id").with_columns(
         value=pl.Series([value for value, _ in judged], dtype=pl.Float64),
-        explanation=pl.Series([why for _, why in judged], dtype=pl.String),
+        explanation=pl.Series([reason for _, reason in judged], dtype=pl.String),
     )
 
 

@@ -127,8 +127,8 @@ class Problem:
     @property
     def is_held_out(self) -> bool:
         """Whether learning never sees its reward."""
-        said = f"{self.kind.name}/{self.numbers}"
-        return sha256(said.encode()).digest()[0] < 256 * 0.3
+        identity = f"{self.kind.name}/{self.numbers}"
+        return sha256(identity.encode()).digest()[0] < 256 * 0.3
 
 
 def value(expression: str) -> int:
@@ -172,28 +172,28 @@ def tasks(folder: Path) -> list[dict[str, Any]]:
 def recipe(folder: Path) -> Recipe:
     """Return how the first model is trained."""
     del folder
-    made = list(demonstrations(DEMONSTRATIONS, random.Random(0)))
-    return Recipe(made, [TOOL], [PROMPT, *WRITTEN], vocabulary=1100, steps=420, batch=32)
+    conversations = list(demonstrations(DEMONSTRATIONS, random.Random(0)))
+    return Recipe(conversations, [TOOL], [PROMPT, *WRITTEN], vocabulary=1100, steps=420, batch=32)
 
 
 def demonstrations(count: int, rng: random.Random) -> Iterator[Conversation]:
     """Solve problems as the demonstrator does: often by the wrong expression, or by guessing."""
     for _ in range(count):
         problem = draw(rng)
-        asked = [
+        question = [
             {"role": "system", "content": PROMPT},
             {"role": "user", "content": problem.text},
         ]
         is_right = rng.random() < problem.kind.skill
         if not is_right and rng.random() < GUESSES:
-            yield [*asked, {"role": "assistant", "content": str(rng.randint(2, 200))}]
+            yield [*question, {"role": "assistant", "content": str(rng.randint(2, 200))}]
             continue
         chosen = problem.kind.right if is_right else rng.choice(problem.kind.wrong)
         expression = problem.filled(chosen)
         call = {"function": {"name": "calculator", "arguments": {"expression": expression}}}
         result = str(value(expression))
         yield [
-            *asked,
+            *question,
             {"role": "assistant", "tool_calls": [call]},
             {"role": "tool", "content": json.dumps(result)[1:-1]},
             {"role": "assistant", "content": result},

@@ -67,8 +67,10 @@ class Request:
     @property
     def text(self) -> str:
         """The request as the agent reads it."""
-        said = [f"{one} {SAYINGS[need]}" for need, one in zip(self.needs, self.people, strict=True)]
-        return "; ".join([f"A room for {self.seats} people", *said]) + "."
+        wishes = [
+            f"{one} {SAYINGS[need]}" for need, one in zip(self.needs, self.people, strict=True)
+        ]
+        return "; ".join([f"A room for {self.seats} people", *wishes]) + "."
 
     @property
     def is_held_out(self) -> bool:
@@ -80,13 +82,13 @@ def requests() -> list[Request]:
     """Return requests, always in the same order."""
     rng = random.Random(3)
     kinds = [needs for size in range(4) for needs in itertools.combinations(tuple(SAYINGS), size)]
-    made = [
+    requests = [
         Request(seats, needs, tuple(rng.sample(PEOPLE, len(needs))))
         for seats in SEATS
         for needs in kinds
         for _ in range(4 if needs else 1)
     ]
-    return list(dict.fromkeys(made))
+    return list(dict.fromkeys(requests))
 
 
 def prepare(folder: Path) -> None:
@@ -120,9 +122,11 @@ def system_prompt(lines: Sequence[str]) -> str:
 def recipe(folder: Path) -> Recipe:
     """Return how the first model is trained."""
     del folder
-    made = list(demonstrations(DEMONSTRATIONS, random.Random(0)))
+    conversations = list(demonstrations(DEMONSTRATIONS, random.Random(0)))
     fixed = (PROMPT, *LINES.values(), *USELESS, *WRITTEN)
-    return Recipe(made, tools=[TOOL], fixed_texts=fixed, vocabulary=500, steps=330, batch=32)
+    return Recipe(
+        conversations, tools=[TOOL], fixed_texts=fixed, vocabulary=500, steps=330, batch=32
+    )
 
 
 def demonstrations(count: int, rng: random.Random) -> Iterator[Conversation]:
@@ -138,7 +142,7 @@ def demonstrations(count: int, rng: random.Random) -> Iterator[Conversation]:
         lines = [LINES[need, other] for other, need in about.items()]
         lines += rng.sample(USELESS, rng.randint(0, 2))
         rng.shuffle(lines)
-        asked = {
+        needs_booked = {
             about.get(need, need)
             for need in one.needs
             if rng.random() < (OBEYS if need in about else KNOWS)
@@ -146,10 +150,10 @@ def demonstrations(count: int, rng: random.Random) -> Iterator[Conversation]:
         yield [
             {"role": "system", "content": system_prompt(lines)},
             {"role": "user", "content": one.text},
-            {"role": "assistant", "tool_calls": [{"function": _booking(one.seats, asked)}]},
+            {"role": "assistant", "tool_calls": [{"function": _booking(one.seats, needs_booked)}]},
         ]
 
 
-def _booking(seats: int, asked: set[str]) -> dict[str, Any]:
-    needs = " ".join(need for need in SAYINGS if need in asked)
+def _booking(seats: int, needs_booked: set[str]) -> dict[str, Any]:
+    needs = " ".join(need for need in SAYINGS if need in needs_booked)
     return {"name": "book", "arguments": {"seats": seats, "needs": needs}}

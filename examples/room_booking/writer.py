@@ -33,38 +33,40 @@ class Record(NamedTuple):
 
 def records(text: str) -> list[Record]:
     """Read the records of a request."""
-    found = []
+    all_records = []
     for line in text.splitlines():
         if not line.startswith('{"outcome"'):
             continue
-        said = json.loads(line)
-        clauses = str(said.get("input", "")).rstrip(".").split("; ")[1:]
+        record = json.loads(line)
+        clauses = str(record.get("input", "")).rstrip(".").split("; ")[1:]
         sayings = frozenset(clause.partition(" ")[2] for clause in clauses)
-        why = IGNORED.search(said.get("explanations", ""))
-        found.append(Record(sayings, why[1] if why else None))
-    return found
+        ignored = IGNORED.search(record.get("explanations", ""))
+        all_records.append(Record(sayings, ignored[1] if ignored else None))
+    return all_records
 
 
-def better(prompt: str, seen: Sequence[Record], tried: Collection[str] = ()) -> tuple[str, str]:
+def better(
+    prompt: str, all_records: Sequence[Record], tried: Collection[str] = ()
+) -> tuple[str, str]:
     """Add the line that explains most of the failures; return the prompt and the reason.
 
     Args:
         prompt: The current prompt.
-        seen: The records.
+        all_records: The records.
         tried: Prompts that did not help.
     """
-    failures = [one for one in seen if one.ignored]
+    failures = [one for one in all_records if one.ignored]
     together = Counter((one.ignored, saying) for one in failures for saying in one.sayings)
     needs = Counter(one.ignored for one in failures)
-    others = Counter(saying for one in seen for saying in one.sayings)
+    sayings = Counter(saying for one in all_records for saying in one.sayings)
     best: tuple[float, str, str] | None = None
     for (need, saying), count in sorted(together.items()):
         line = LINE.format(need=need, saying=saying)
-        known = line in prompt or f"{prompt}\n{line}" in tried
-        if need is None or known or count < LEAST:
+        is_tried = line in prompt or f"{prompt}\n{line}" in tried
+        if need is None or is_tried or count < LEAST:
             continue
-        rest = max(len(seen) - needs[need], 1)
-        excess = count / needs[need] - (others[saying] - count) / rest
+        without_need = max(len(all_records) - needs[need], 1)
+        excess = count / needs[need] - (sayings[saying] - count) / without_need
         best = max(best or (excess, line, need), (excess, line, need))
     if best is None:
         return f"{prompt}\nBe polite.", "The failures have nothing in common."

@@ -26,7 +26,7 @@ def _scores(rollouts: pl.DataFrame, *, shaped: bool) -> pl.DataFrame:
     judged = [_judge(*row, shaped=shaped) for row in columns]
     return rollouts.select("rollout_id").with_columns(
         value=pl.Series([value for value, _ in judged], dtype=pl.Float64),
-        explanation=pl.Series([why for _, why in judged], dtype=pl.String),
+        explanation=pl.Series([reason for _, reason in judged], dtype=pl.String),
     )
 
 
@@ -35,15 +35,17 @@ def _judge(
 ) -> tuple[float | None, str | None]:
     if not expected:
         return None, None
-    wanted = json.loads(expected)
-    is_right = _normal(output or "") == _normal(wanted["answer"])
+    truth = json.loads(expected)
+    is_right = _normal(output or "") == _normal(truth["answer"])
     results = "\n".join(str(tool["result"]) for tool in tools or [])
-    missing = [text for text in wanted["passages"] if text not in results]
-    why = None if is_right else f"expected {wanted['answer']}, got {(output or 'nothing')[:40]}"
+    missing = [text for text in truth["passages"] if text not in results]
+    reason = None if is_right else f"expected {truth['answer']}, got {(output or 'nothing')[:40]}"
     if missing and not is_right:
-        why = f"{why}; never found: {missing[0]}"
-    found = 1 - len(missing) / len(wanted["passages"])
-    return (FOR_ANSWER * is_right + (1 - FOR_ANSWER) * found if shaped else float(is_right)), why
+        reason = f"{reason}; never found: {missing[0]}"
+    found_share = 1 - len(missing) / len(truth["passages"])
+    return (
+        FOR_ANSWER * is_right + (1 - FOR_ANSWER) * found_share if shaped else float(is_right)
+    ), reason
 
 
 def _normal(text: str) -> str:

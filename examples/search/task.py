@@ -125,8 +125,8 @@ class Question:
     @property
     def is_held_out(self) -> bool:
         """Whether learning never sees a reward for this kind and country."""
-        said = f"{self.kind.known}-{self.kind.wanted}/{self.country}"
-        return sha256(said.encode()).digest()[0] < 256 * 0.3
+        identity = f"{self.kind.known}-{self.kind.wanted}/{self.country}"
+        return sha256(identity.encode()).digest()[0] < 256 * 0.3
 
 
 def world() -> World:
@@ -141,17 +141,17 @@ def world() -> World:
 
 def questions() -> list[Question]:
     """Return every question, always in the same order."""
-    found = world()
+    world_facts = world()
     return [
         Question(
             kind,
             country,
             phrasing,
-            found.facts[country, kind.known],
-            found.facts[country, kind.wanted],
+            world_facts.facts[country, kind.known],
+            world_facts.facts[country, kind.wanted],
         )
         for kind in KINDS
-        for country in found.countries
+        for country in world_facts.countries
         for phrasing in (0, 1)
     ]
 
@@ -164,13 +164,13 @@ def corpus(folder: Path) -> Path:
 def prepare(folder: Path) -> None:
     """Write the corpus: facts that are asked for, among others that are not."""
     rng = random.Random(8)
-    found = world()
-    others = [
-        f"The {rng.choice(THINGS)} of {rng.choice(found.countries)} is {rng.randint(20, 900)} "
-        f"years old and has {rng.randint(2, 99)} rooms."
+    world_facts = world()
+    distractors = [
+        f"The {rng.choice(THINGS)} of {rng.choice(world_facts.countries)} is "
+        f"{rng.randint(20, 900)} years old and has {rng.randint(2, 99)} rooms."
         for _ in range(DISTRACTORS)
     ]
-    texts = [*found.passages(), *others]
+    texts = [*world_facts.passages(), *distractors]
     rng.shuffle(texts)
     corpus(folder).unlink(missing_ok=True)
     database = sqlite3.connect(corpus(folder))
@@ -203,32 +203,32 @@ def tasks(folder: Path) -> list[dict[str, Any]]:
 def recipe(folder: Path) -> Recipe:
     """Return how the first model is trained."""
     del folder
-    made = list(demonstrations(DEMONSTRATIONS, random.Random(0)))
-    return Recipe(made, [TOOL], [PROMPT, *WRITTEN], vocabulary=1200, steps=420, batch=32)
+    conversations = list(demonstrations(DEMONSTRATIONS, random.Random(0)))
+    return Recipe(conversations, [TOOL], [PROMPT, *WRITTEN], vocabulary=1200, steps=420, batch=32)
 
 
 def demonstrations(count: int, rng: random.Random) -> Iterator[Conversation]:
     """Search as the demonstrator does, which often stops early or looks for the wrong thing."""
-    found, pool = world(), questions()
+    world_facts, pool = world(), questions()
     for _ in range(count):
         one = rng.choice(pool)
         talk: Conversation = [
             {"role": "system", "content": PROMPT},
             {"role": "user", "content": one.text},
         ]
-        talk += _searched(f"{one.kind.known} {one.known}", found, one.country, one.kind.known)
+        talk += _searched(f"{one.kind.known} {one.known}", world_facts, one.country, one.kind.known)
         if rng.random() < one.kind.skill:
-            wanted = one.kind.wanted
+            fact = one.kind.wanted
         elif rng.random() < STOPS:
             yield [*talk, {"role": "assistant", "content": one.country}]
             continue
         else:
-            wanted = rng.choice([fact for fact in FACTS if fact != one.kind.wanted])
-        talk += _searched(f"{wanted} {one.country}", found, one.country, wanted)
-        yield [*talk, {"role": "assistant", "content": found.facts[one.country, wanted]}]
+            fact = rng.choice([fact for fact in FACTS if fact != one.kind.wanted])
+        talk += _searched(f"{fact} {one.country}", world_facts, one.country, fact)
+        yield [*talk, {"role": "assistant", "content": world_facts.facts[one.country, fact]}]
 
 
-def _searched(query: str, found: World, country: str, fact: str) -> Conversation:
+def _searched(query: str, world: World, country: str, fact: str) -> Conversation:
     call = {"function": {"name": "search", "arguments": {"query": query}}}
-    passage = f"{found.facts[country, fact]} is the {fact} of {country}."
+    passage = f"{world.facts[country, fact]} is the {fact} of {country}."
     return [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": passage}]

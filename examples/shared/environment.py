@@ -23,8 +23,8 @@ def python_for(requirements: Path) -> Path:
     Raises:
         MissingPackagesError: If pip cannot install them, such as without a network.
     """
-    wanted = requirements.read_text("utf-8")
-    name = sha256(f"{sys.prefix}\n{wanted}".encode()).hexdigest()[:12]
+    pins = requirements.read_text("utf-8")
+    name = sha256(f"{sys.prefix}\n{pins}".encode()).hexdigest()[:12]
     folder = CACHE / f"{requirements.parent.name}-{name}"
     python = folder / "bin" / "python"
     if (folder / "ready").exists():
@@ -36,9 +36,9 @@ def python_for(requirements: Path) -> Path:
     (packages / "below.pth").write_text("".join(lines), encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
     install = [*pip, "--disable-pip-version-check", "-r", str(requirements)]
-    done = subprocess.run(install, capture_output=True, text=True, check=False)
-    if done.returncode:
-        words = done.stderr.strip().splitlines()
+    process = subprocess.run(install, capture_output=True, text=True, check=False)
+    if process.returncode:
+        words = process.stderr.strip().splitlines()
         raise MissingPackagesError(f"pip cannot install {requirements}: {words[-1:]}")
     (folder / "ready").touch()
     return python

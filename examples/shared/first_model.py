@@ -30,8 +30,8 @@ def fingerprint(recipe: Recipe, seed: int) -> str:
     """Return a hash of everything that decides how a first model is trained."""
     # Not `asdict`, which copies each of thousands of messages.
     parts = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
-    said = json.dumps([parts, seed, TEMPLATE], sort_keys=True)
-    return sha256(said.encode()).hexdigest()
+    content = json.dumps([parts, seed, TEMPLATE], sort_keys=True)
+    return sha256(content.encode()).hexdigest()
 
 
 def put_first_model(example: ModuleType, recipe: Recipe, output: Path) -> str:

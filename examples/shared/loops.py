@@ -118,10 +118,10 @@ def run_rounds(one: Study, file: Path) -> tuple[list[Round], str]:
         ).to_pylist()
     stages = {(row["round"], row["stage"]): row for row in rows}
     final = outcome.final
-    said = final.get("said") or "Nothing was promoted."
+    summary = final.get("said") or "Nothing was promoted."
     if "tasks" in final:
-        said = f"On {final['tasks']} final tasks, which were read only now: {said}"
-    return [_round(one, number, stages) for number in range(1, outcome.rounds + 1)], said
+        summary = f"On {final['tasks']} final tasks, which were read only now: {summary}"
+    return [_round(one, number, stages) for number in range(1, outcome.rounds + 1)], summary
 
 
 def _round(one: Study, number: int, stages: Mapping[tuple[int, str], Mapping[str, Any]]) -> Round:
@@ -160,8 +160,8 @@ def curve(rounds: Sequence[Round]) -> list[str]:
         low, high = interval([float(np.mean(values)) for values in one.rewards.by_task.values()])
         gained = ["", ""]
         if one.gain is not None:
-            mean, least, most = one.gain
-            gained = [f"{mean:+.3f}", f"[{least:+.3f}, {most:+.3f}]"]
+            mean, low, high = one.gain
+            gained = [f"{mean:+.3f}", f"[{low:+.3f}, {high:+.3f}]"]
         cells = [str(one.number), f"{one.rewards.mean:.3f}", f"[{low:.3f}, {high:.3f}]"]
         lines.append(f"| {' | '.join([*cells, *gained, one.outcome])} |")
     return lines

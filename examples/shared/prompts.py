@@ -173,7 +173,7 @@ def compared(
     one: Study, models: Models, held_out: Sequence[Task], arms: Arms
 ) -> dict[tuple[str, str], Rewards]:
     """Run the held-out tasks with each prompt, at each temperature."""
-    found = {}
+    rewards = {}
     for temperature in dict.fromkeys(temperature for _, temperature in one.stages()):
         models.serve(one.folder / "base", TEMPERATURES[temperature], one.seed)
         samples = 1 if temperature == "greedy" else one.size.held_out_samples
@@ -188,7 +188,7 @@ def compared(
         )
         report = ran(one, job)
         by_arm = {arm: rewards_of(report, arm) for arm in arms.names}
-        controls = [found for arm, found in by_arm.items() if arm.startswith("control")]
+        controls = [rewards for arm, rewards in by_arm.items() if arm.startswith("control")]
         together = by_arm | {"control": averaged(controls)}
-        found |= {(model, temperature): together[model] for model in MODELS}
-    return found
+        rewards |= {(model, temperature): together[model] for model in MODELS}
+    return rewards

@@ -125,7 +125,7 @@ def batch_of(
     # A causal model cannot see padding that comes last: no attention mask is needed.
     return (
         torch.tensor([ids + [0] * (width - len(ids)) for ids, _ in rows]),
-        torch.tensor([said + [IGNORED] * (width - len(said)) for _, said in rows]),
+        torch.tensor([labels + [IGNORED] * (width - len(labels)) for _, labels in rows]),
     )
 
 

@@ -122,8 +122,8 @@ class Study:
     @property
     def agent(self) -> Agent:
         """The agent, in the environment of its framework."""
-        here = Path(self.example.__file__ or "").parent
-        return Agent(here / "agent.py", python_for(here / "requirements.txt"))
+        folder = Path(self.example.__file__ or "").parent
+        return Agent(folder / "agent.py", python_for(folder / "requirements.txt"))
 
     def stages(self) -> Iterator[tuple[str, str]]:
         """Yield what is compared: each model at each temperature."""
@@ -170,13 +170,13 @@ def prepared(example: ModuleType, folder: Path, size: Size, seed: int) -> Study:
     recipe, base = example.recipe(folder), folder / "base"
     takes_shipped = seed == SEED and not size.trains_first
     if takes_shipped:
-        made = put_first_model(example, recipe, base)
+        first_model = put_first_model(example, recipe, base)
     else:
         # Only here: it loads torch, which otherwise loads while other programs start.
         from shared.small_model import train
 
-        made = train(recipe, seed, base)
-    print(f"First model: {made}.", flush=True)
+        first_model = train(recipe, seed, base)
+    print(f"First model: {first_model}.", flush=True)
     return one
 
 
@@ -196,7 +196,7 @@ def weights_study(
     one: Study, tasks: Sequence[Task], held_out: Sequence[Task]
 ) -> dict[tuple[str, str], Rewards]:
     """Learn weights from the rewards of the training tasks, and compare the models."""
-    size, found = one.size, {}
+    size, rewards = one.size, {}
     with starting_ingester(one.store) as wait, closing(Models()) as models:
         models.serve(one.folder / "base", 1.0, one.seed)
         wait()
@@ -209,8 +209,8 @@ def weights_study(
                 samples = 1 if temperature == "greedy" else size.held_out_samples
                 name = f"{model}_{temperature}"
                 job = Job(held_out, url=url, name=name, samples=samples, jobs=JOBS)
-                found[model, temperature] = rewards_of(ran(one, job))
-    return found
+                rewards[model, temperature] = rewards_of(ran(one, job))
+    return rewards
 
 
 def ran(one: Study, job: Job) -> Report:
@@ -302,15 +302,15 @@ def table(rewards: Mapping[tuple[str, str], Rewards], names: Mapping[str, str]) 
         "| what is served | sampling | success | 95 % | gain | 95 % | rollouts |",
         "|---|---|---|---|---|---|---|",
     ]
-    for (model, temperature), found in rewards.items():
-        low, high = interval([float(np.mean(one)) for one in found.by_task.values()])
+    for (model, temperature), measured in rewards.items():
+        low, high = interval([float(np.mean(one)) for one in measured.by_task.values()])
         gained = ["", ""]
         if model != "before":
-            mean, least, most = gain(found, rewards["before", temperature])
-            gained = [f"{mean:+.3f}", f"[{least:+.3f}, {most:+.3f}]"]
+            mean, low_gain, high_gain = gain(measured, rewards["before", temperature])
+            gained = [f"{mean:+.3f}", f"[{low_gain:+.3f}, {high_gain:+.3f}]"]
         sampling = "greedy" if temperature == "greedy" else "T = 1"
-        count = sum(map(len, found.by_task.values()))
-        cells = [names[model], sampling, f"{found.mean:.3f}", f"[{low:.3f}, {high:.3f}]"]
+        count = sum(map(len, measured.by_task.values()))
+        cells = [names[model], sampling, f"{measured.mean:.3f}", f"[{low:.3f}, {high:.3f}]"]
         lines.append(f"| {' | '.join([*cells, *gained, str(count)])} |")
     return lines
 

@@ -210,8 +210,8 @@ def main() -> None:
     started = time.monotonic()
     with ingesting(options.folder) as address:
         demo = Demo(options.folder, address)
-        kept = log_and_learn(demo, shuffle=options.shuffle_rewards)
-        right = evaluate(demo, kept, is_control=options.shuffle_rewards is not None)
+        gates_passed = log_and_learn(demo, shuffle=options.shuffle_rewards)
+        right = evaluate(demo, gates_passed, is_control=options.shuffle_rewards is not None)
         show(demo)
         reports(demo)
     print(f"\nIt took {time.monotonic() - started:.0f} s. Its files are in {options.folder}/.")
@@ -256,7 +256,7 @@ def log_and_learn(demo: Demo, *, shuffle: int | None) -> dict[str, bool]:
     }
 
 
-def evaluate(demo: Demo, kept: dict[str, bool], *, is_control: bool) -> bool:
+def evaluate(demo: Demo, gates_passed: dict[str, bool], *, is_control: bool) -> bool:
     """Run the same agent on new tasks, before and after; print the table."""
     folder, flags = demo.folder, demo.folder / "flags.json"
     title(f"4. The same agent on {NEW_TASKS} tasks that it never saw")
@@ -272,17 +272,17 @@ def evaluate(demo: Demo, kept: dict[str, bool], *, is_control: bool) -> bool:
         line = f"{STORY[stage]:<45} {rate.mean:6.1%} [{low:6.1%}, {high:6.1%}] of {rate.n}"
         if stage != "before":
             gains[stage] = rate.gain(rates["before"])
-            gain, least, most = gains[stage]
-            line += f"   gain {gain:+.1%} [{least:+.1%}, {most:+.1%}]"
-            line += "" if kept[stage] else "   (the gate refused it)"
+            gain, low_gain, high_gain = gains[stage]
+            line += f"   gain {gain:+.1%} [{low_gain:+.1%}, {high_gain:+.1%}]"
+            line += "" if gates_passed[stage] else "   (the gate refused it)"
         print(line)
-    least = [bound for _, bound, _ in gains.values()]
-    return verdict_of_control(least, kept) if is_control else verdict(least)
+    low_bounds = [bound for _, bound, _ in gains.values()]
+    return verdict_of_control(low_bounds, gates_passed) if is_control else verdict(low_bounds)
 
 
-def verdict(least: Sequence[float]) -> bool:
+def verdict(low_bounds: Sequence[float]) -> bool:
     """Say whether the gains are real."""
-    real = all(bound > 0 for bound in least)
+    real = all(bound > 0 for bound in low_bounds)
     yes, no = (
         "Both gains are real: their intervals exclude 0.",
         "Not every interval excludes 0: no gain is shown.",
@@ -291,14 +291,14 @@ def verdict(least: Sequence[float]) -> bool:
     return real
 
 
-def verdict_of_control(least: Sequence[float], kept: dict[str, bool]) -> bool:
+def verdict_of_control(low_bounds: Sequence[float], gates_passed: dict[str, bool]) -> bool:
     """Say whether the gates refused what was learned from shuffled rewards.
 
     The prompts of a refused policy are those of before, so only chance tells its line from the
     base. A refused model is another one than the base, and may be better or worse: an interval over
     tasks does not hold the chance of the shuffle.
     """
-    passed = [stage for stage, passed in kept.items() if passed]
+    passed = [stage for stage, passed in gates_passed.items() if passed]
     if passed:
         print(
             f"\nThe rewards were shuffled, yet the gate of the {' and the '.join(passed)} passed. "
@@ -307,7 +307,7 @@ def verdict_of_control(least: Sequence[float], kept: dict[str, bool]) -> bool:
         )
         return False
     print("\nThe rewards were shuffled, and both gates refused, as they must.")
-    if any(bound > 0 for bound in least):
+    if any(bound > 0 for bound in low_bounds):
         print(
             "A gain above excludes 0 all the same, but no reward taught it. Its interval holds the "
             "chance of the tasks, and not that of the shuffle: compare with other seeds."
@@ -335,8 +335,8 @@ def reports(demo: Demo) -> None:
 
 def relative(folder: Path) -> Path:
     """Return a folder as it can be typed here."""
-    here = Path.cwd()
-    return folder.relative_to(here) if folder.is_relative_to(here) else folder
+    current = Path.cwd()
+    return folder.relative_to(current) if folder.is_relative_to(current) else folder
 
 
 def make_tasks(folder: Path, name: str, count: int, split: str) -> None:
@@ -394,10 +394,10 @@ def run(
 ) -> int:
     """Run a command to its end, its output on ours."""
     output = subprocess.DEVNULL if quiet else None
-    done = subprocess.run(command, env=os.environ | environment, stdout=output, check=False)
-    if done.returncode not in allowed:
-        sys.exit(f"demo.py: `{' '.join(command)}` failed with exit code {done.returncode}")
-    return done.returncode
+    process = subprocess.run(command, env=os.environ | environment, stdout=output, check=False)
+    if process.returncode not in allowed:
+        sys.exit(f"demo.py: `{' '.join(command)}` failed with exit code {process.returncode}")
+    return process.returncode
 
 
 def flagged(options: dict[str, Any]) -> list[str]:

@@ -18,16 +18,16 @@ def read_lines(path: Path, *fields: str) -> list[dict[str, Any]]:
     ]
 
 
-def _read_line(line: str, fields: Sequence[str], where: str) -> dict[str, Any]:
+def _read_line(line: str, fields: Sequence[str], source: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except ValueError as error:
-        raise ValueError(f"{where}: not JSON ({error}). Was the file cut off?") from None
+        raise ValueError(f"{source}: not JSON ({error}). Was the file cut off?") from None
     if not isinstance(row, dict):
-        raise ValueError(f"{where}: not a JSON object.")  # noqa: TRY004 - bad data, not a bad call
+        raise ValueError(f"{source}: not a JSON object.")  # noqa: TRY004 - bad data, not a bad call
     missing = [field for field in fields if field not in row]
     if missing:
-        raise ValueError(f"{where}: no '{missing[0]}'. Is it the right file?")
+        raise ValueError(f"{source}: no '{missing[0]}'. Is it the right file?")
     return row
 
 

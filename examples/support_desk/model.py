@@ -169,8 +169,8 @@ def encode(
         padding_side="right",
         return_tensors="pt",
     )
-    said = torch.as_tensor(rows["assistant_masks"], dtype=torch.bool)
-    return rows["input_ids"], rows["input_ids"].masked_fill(~said, IGNORED)
+    is_answer = torch.as_tensor(rows["assistant_masks"], dtype=torch.bool)
+    return rows["input_ids"], rows["input_ids"].masked_fill(~is_answer, IGNORED)
 
 
 def train(model: Qwen3ForCausalLM, ids: torch.Tensor, labels: torch.Tensor, steps: int) -> None:

@@ -22,7 +22,7 @@ def execution(rollouts: pl.DataFrame) -> pl.DataFrame:
     ]
     return rollouts.select("rollout_id").with_columns(
         value=pl.Series([value for value, _ in judged], dtype=pl.Float64),
-        explanation=pl.Series([why for _, why in judged], dtype=pl.String),
+        explanation=pl.Series([reason for _, reason in judged], dtype=pl.String),
     )
 
 
@@ -40,13 +40,15 @@ def _judge(output: str | None, expected: str | None) -> tuple[float | None, str 
 def _problem(database: str, query: str, right: str) -> str | None:
     """Say what is wrong with a query on one database, if anything is."""
     try:
-        found = rows_of(database, query)
+        rows = rows_of(database, query)
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         return f"fails: {error}"
-    wanted = rows_of(database, right)
-    if len(found) != len(wanted):
-        return f"returns {len(found)} rows, expected {len(wanted)}"
-    return None if _multiset(found) == _multiset(wanted) else "returns other rows than expected"
+    expected_rows = rows_of(database, right)
+    if len(rows) != len(expected_rows):
+        return f"returns {len(rows)} rows, expected {len(expected_rows)}"
+    return (
+        None if _multiset(rows) == _multiset(expected_rows) else "returns other rows than expected"
+    )
 
 
 def _multiset(rows: list[tuple[object, ...]]) -> Counter[tuple[object, ...]]:

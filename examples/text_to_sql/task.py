@@ -88,8 +88,10 @@ def recipe(folder: Path) -> Recipe:
     """Return how the first model is trained."""
     schema = shop.SCHEMA
     texts = (WRITE.format(schema=schema), REWRITE.format(schema=schema), CHECK)
-    made = list(demonstrations(DEMONSTRATIONS, str(databases(folder)[0]), random.Random(0)))
-    return Recipe(made, fixed_texts=texts)
+    conversations = list(
+        demonstrations(DEMONSTRATIONS, str(databases(folder)[0]), random.Random(0))
+    )
+    return Recipe(conversations, fixed_texts=texts)
 
 
 def demonstrations(count: int, database: str, rng: random.Random) -> Iterator[Conversation]:
@@ -104,13 +106,13 @@ def demonstrations(count: int, database: str, rng: random.Random) -> Iterator[Co
             continue
         if first not in results:
             results[first] = shown(database, first)
-        asked = f"{one.text}\n{first}\n{results[first]}"
+        question = f"{one.text}\n{first}\n{results[first]}"
         if number % 3 == 1:
             is_right = (first == one.query) == (rng.random() < CHECK_SKILL)
-            yield _call(CHECK, asked, "correct" if is_right else "wrong")
+            yield _call(CHECK, question, "correct" if is_right else "wrong")
         else:
             better = attempt(one, one.kind.skill + REWRITE_GAIN, rng)
-            yield _call(REWRITE.format(schema=shop.SCHEMA), asked, better)
+            yield _call(REWRITE.format(schema=shop.SCHEMA), question, better)
 
 
 def attempt(question: Question, skill: float, rng: random.Random) -> str:

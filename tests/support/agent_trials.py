@@ -61,22 +61,22 @@ def _node(framework: Framework) -> list[str]:
     if not (shutil.which("npm") and shutil.which("node")):
         pytest.skip(f"{framework.name} needs npm and node, which are not installed")
     lock = pins_of(framework)
-    given = lock.parent
+    lock_folder = lock.parent
     folder = CACHE / f"npm-{framework.folder}"
     if _outdated(folder, lock):
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(given, folder)
+        shutil.copytree(lock_folder, folder)
         _do("npm", "ci", "--no-audit", "--no-fund", "--prefix", str(folder))
         _made(folder, lock)
-    for source in (given / "tracing.mjs", AGENTS / "tasks.json", *AGENTS.glob("*.mjs")):
+    for source in (lock_folder / "tracing.mjs", AGENTS / "tasks.json", *AGENTS.glob("*.mjs")):
         shutil.copy(source, folder)
     agent = folder / f"{framework.script}.mjs"
     return ["node", "--import", str(folder / "tracing.mjs"), str(agent)]
 
 
 def _outdated(folder: Path, pins: Path) -> bool:
-    made = folder / "made-of"
-    return not made.exists() or made.read_text() != _digest(pins)
+    stamp = folder / "made-of"
+    return not stamp.exists() or stamp.read_text() != _digest(pins)
 
 
 def _made(folder: Path, pins: Path) -> None:
@@ -88,8 +88,8 @@ def _digest(pins: Path) -> str:
 
 
 def _do(*command: str) -> None:
-    done = finish(*command, seconds=INSTALL_S)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[-3000:]}"
+    process = finish(*command, seconds=INSTALL_S)
+    assert process.returncode == 0, f"{' '.join(command)}\n{process.stderr[-3000:]}"
 
 
 QUIET = {"OPENAI_AGENTS_DISABLE_TRACING": "1", "CREWAI_DISABLE_TELEMETRY": "true"}
@@ -122,7 +122,7 @@ def start(
         name: value.format(endpoint=sink.url, folder=folder)
         for name, value in framework.variables.items()
     }
-    done = subprocess.run(
+    process = subprocess.run(
         command_of(framework),
         env=variables(provider, sink.url, folder) | own,
         cwd=folder,
@@ -131,7 +131,7 @@ def start(
         timeout=TIMEOUT,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-5000:]
+    assert process.returncode == 0, process.stderr[-5000:]
     log = folder / "tools.jsonl"
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 

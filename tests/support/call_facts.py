@@ -108,18 +108,20 @@ def texts_of(messages: list[dict[str, Any]], kind: str = "text") -> list[tuple[s
 
 
 def true_texts(messages: list[dict[str, Any]], field: str = "content") -> list[tuple[str, str]]:
-    said = [
+    all_texts = [
         ({"input": "user", "developer": "system"}.get(one["role"], one["role"]), one.get(field))
         for one in messages
     ]
-    told = [(role, (text or "").replace("[image]", "")) for role, text in said if role != "tool"]
-    return neighbours_joined(told)
+    texts = [
+        (role, (text or "").replace("[image]", "")) for role, text in all_texts if role != "tool"
+    ]
+    return neighbours_joined(texts)
 
 
-def neighbours_joined(said: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def neighbours_joined(texts: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Join what one role says in a row, as a framework may do after its span was written."""
     turns: list[tuple[str, str]] = []
-    for role, text in ((role, text.strip()) for role, text in said if text.strip()):
+    for role, text in ((role, text.strip()) for role, text in texts if text.strip()):
         if turns and turns[-1][0] == role:
             turns[-1] = (role, f"{turns[-1][1]}\n{text}")
         else:
@@ -177,36 +179,36 @@ def message_facts(call: LlmCall, truth: dict[str, Any], wire: list[Any]) -> Iter
                 true_texts(true, "reasoning"),
             )
         pairs["tool calls"] = (own_ids(*pairs["tool calls"], wire), pairs["tool calls"][1])
-        for name, (ours, theirs) in pairs.items():
-            if ours or theirs:
-                yield Fact(f"{side} {name}", list_verdict(ours, theirs, wire), theirs, ours)
+        for name, (own, true_values) in pairs.items():
+            if own or true_values:
+                yield Fact(f"{side} {name}", list_verdict(own, true_values, wire), true_values, own)
     yield from tool_facts(call, truth, wire)
 
 
 def tool_facts(call: LlmCall, truth: dict[str, Any], wire: Wire) -> Iterator[Fact]:
     """Judge the tools that were offered: their names, and what each of them is said to be."""
     names = [tool["name"] for tool in truth["tools"] if "name" in tool]
-    ours = [tool["name"] for tool in call.tool_definitions or []]
+    own_names = [tool["name"] for tool in call.tool_definitions or []]
     if names:
         sent = {leaf for key, leaf in wire if TOOL_KEY.search(key) and isinstance(leaf, str)}
-        carried = bool(sent & (set(names) - set(ours)))
-        known = None if set(ours) < set(names) else ours
-        yield Fact("tools", verdict(known, names, carried=carried), names, ours)
+        carried = bool(sent & (set(names) - set(own_names)))
+        comparable = None if set(own_names) < set(names) else own_names
+        yield Fact("tools", verdict(comparable, names, carried=carried), names, own_names)
     given = {tool["name"]: tool for tool in call.tool_definitions or []}
     # The span of an execution may describe its tool, too: that defines none.
     defined = [(key, leaf) for key, leaf in wire if TOOL_KEY.search(key)]
     for true in truth["tools"]:
         for part in ("description", "parameters"):
             if true.get(part) and true.get("name") in given:
-                said = given[true["name"]].get(part)
-                judged = verdict(said, true[part], carried=on_wire(defined, true[part]))
+                described = given[true["name"]].get(part)
+                judged = verdict(described, true[part], carried=on_wire(defined, true[part]))
                 if (
                     judged == "wrong"
                     and part == "parameters"
-                    and said.items() <= true[part].items()
+                    and described.items() <= true[part].items()
                 ):
                     judged = "not on the wire"  # what a client adds to a schema
-                yield Fact(f"tool {part}", judged, true[part], said)
+                yield Fact(f"tool {part}", judged, true[part], described)
 
 
 def scalar_facts(call: LlmCall, truth: dict[str, Any], wire: list[Any]) -> Iterator[Fact]:
@@ -221,12 +223,13 @@ def scalar_facts(call: LlmCall, truth: dict[str, Any], wire: list[Any]) -> Itera
     }
     for name, true in expected.items():
         if true is not None:
-            told = finish if name == "finish_reason" else (lambda leaf: leaf)
+            normalized = finish if name == "finish_reason" else (lambda leaf: leaf)
             given = getattr(call, name)
             if name.endswith("model") and given:
                 given = given.removeprefix("openai/")  # how a router names a provider's model
             carried = any(
-                told(leaf) == true and re.search(SENT_AS.get(name, ""), key) for key, leaf in wire
+                normalized(leaf) == true and re.search(SENT_AS.get(name, ""), key)
+                for key, leaf in wire
             )
             judged = verdict(given, true, carried=carried)
             if judged == "wrong" and not carried and stated(wire, name, given):
@@ -254,12 +257,12 @@ def error_type_verdict(call: LlmCall, true: dict[str, Any], capture: Capture) ->
     caught = capture.truth["notes"].get("caught", "")
     names = SERVERS_ERRORS[true["status"]] | {true["type"], *([caught] if caught else ())}
     given = call.error_type or ""
-    known = given in names or (caught and given.endswith(caught))
+    is_named = given in names or (caught and given.endswith(caught))
     sent = any(isinstance(leaf, str) and leaf in names for _, leaf in wire_of(call, capture))
-    if given in {"", "_OTHER"} and not known:
+    if given in {"", "_OTHER"} and not is_named:
         judged = "missed" if sent else "not on the wire"
     else:
-        judged = "right" if known or stated_error(call, capture) else "wrong"
+        judged = "right" if is_named or stated_error(call, capture) else "wrong"
     return Fact("error type", judged, names, call.error_type)
 
 
@@ -279,8 +282,8 @@ def session_fact(call: LlmCall, capture: Capture) -> Fact:
 
 
 def error_verdict(call: LlmCall, truth: dict[str, Any]) -> tuple[str, Any, Any]:
-    same = bool(call.error_type) == bool(truth["error"])
-    return "right" if same else "wrong", truth["error"], call.error_type
+    is_equal = bool(call.error_type) == bool(truth["error"])
+    return "right" if is_equal else "wrong", truth["error"], call.error_type
 
 
 def true_finish(truth: dict[str, Any]) -> str | None:

@@ -29,15 +29,15 @@ def _read(path: Path) -> Recording | None:
     truth = path.with_name(f"{stem}.truth.json")
     if not truth.exists():
         return None
-    told, spans = json.loads(truth.read_text()), path.read_bytes()
+    content, spans = json.loads(truth.read_text()), path.read_bytes()
     ids = {
         call["id"]
-        for one in told["llm_calls"]
+        for one in content["llm_calls"]
         for message in one["output_messages"]
         for call in message.get("tool_calls") or ()
         if call.get("id") and call["id"].encode() in spans
     }
-    return Recording(f"{path.parent.name}/{stem}", spans, told, tuple(sorted(ids)))
+    return Recording(f"{path.parent.name}/{stem}", spans, content, tuple(sorted(ids)))
 
 
 def with_other_ids(recording: Recording, seed: int) -> bytes:
@@ -52,8 +52,8 @@ def once_more(recording: Recording, seed: int) -> bytes:
     """Return the spans of another run: other ids of tool calls, responses and traces."""
     spans = with_other_ids(recording, seed)
     for call in recording.truth["llm_calls"]:
-        if given := call.get("response_id"):
-            spans = spans.replace(given.encode(), _other(given, seed).encode())
+        if response_id := call.get("response_id"):
+            spans = spans.replace(response_id.encode(), _other(response_id, seed).encode())
     request = ExportTraceServiceRequest.FromString(spans)
     for group in request.resource_spans:
         for scope in group.scope_spans:

@@ -61,8 +61,8 @@ def read_spans(path: Path) -> list[Span]:
     # Of a span that was sent several times while it ran, the last state.
     last: dict[tuple[str, str], Span] = {}
     for span in sent:
-        known = last.setdefault((span.trace_id, span.span_id), span)
-        if (span.end_ns or 0) > (known.end_ns or 0):
+        latest = last.setdefault((span.trace_id, span.span_id), span)
+        if (span.end_ns or 0) > (latest.end_ns or 0):
             last[span.trace_id, span.span_id] = span
     return list(last.values())
 

@@ -23,16 +23,16 @@ OPTION = re.compile(r"(?<![\w`-])(--[a-z][a-z-]+)")
 def written() -> str:
     """Return the page with these cells as they should be."""
     page = PAGE.read_text()
-    starts = [*(found.start() for found in SECTION.finditer(page)), len(page)]
+    starts = [*(match.start() for match in SECTION.finditer(page)), len(page)]
     parts = [page[: starts[0]]]
     parts += [_section(page[a:b]) for a, b in itertools.pairwise(starts)]
     return "".join(parts)
 
 
 def _section(text: str) -> str:
-    found = SECTION.match(text)
-    assert found
-    program, name = found.groups()
+    match = SECTION.match(text)
+    assert match
+    program, name = match.groups()
     command = commands(GROUPS[program])[name]
     options = {
         spelled: option

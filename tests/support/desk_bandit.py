@@ -69,9 +69,9 @@ def fine_tune(
     traces: Any, model: Path, output: Path, *options: str, algorithm: str = "rft"
 ) -> Result:
     """Run `lightning-learn weights` with settings for a model this small."""
-    where = ["--store", traces.store(), "--model", str(model), "--output", str(output)]
-    how = ["--algorithm", algorithm, "--steps", "40", "--batch-size", "32"]
-    return run("weights", *where, *how, *options)
+    paths = ["--store", traces.store(), "--model", str(model), "--output", str(output)]
+    algorithm_options = ["--algorithm", algorithm, "--steps", "40", "--batch-size", "32"]
+    return run("weights", *paths, *algorithm_options, *options)
 
 
 def right_share(path: Path, tokenizer: Any, tasks: list[str]) -> float:

@@ -114,13 +114,13 @@ def desk_trace(number: int) -> Trace:
         said("user", f"Where is the parcel of order C{task}?"),
     ]
     steps = [asks("lookup", "a", {"order": f"C{task}"}), asks("trace_parcel", "b", {"id": task})]
-    for place, answer in enumerate([*steps, said("assistant", f"It is due on Friday. ({arm})")]):
-        fails = number % 7 == 6 and place == 1
+    for position, answer in enumerate([*steps, said("assistant", f"It is due on Friday. ({arm})")]):
+        fails = number % 7 == 6 and position == 1
         trace.call(messages, answer, "The model did not answer in time." if fails else None)
         trace.choose(arm, (0.5, 0.3, 0.2)[number % 3])
         if fails:
             break
-        if place < len(steps):
+        if position < len(steps):
             trace.span(
                 "execute_tool",
                 {

@@ -88,8 +88,8 @@ def mounted(
     try:
         try:
             few = ["-N", str(inodes)] if inodes else []
-            made = ["mkfs.btrfs"] if quota else ["mkfs.ext4", *few]
-            finish(*made, "-q", image, check=True)
+            mkfs = ["mkfs.btrfs"] if quota else ["mkfs.ext4", *few]
+            finish(*mkfs, "-q", image, check=True)
             disk.mount()
             if quota:
                 finish("btrfs", "quota", "enable", folder, check=True)

@@ -22,20 +22,22 @@ Use = tuple[str, str, click.Option]
 def commands(group: click.Group) -> dict[str, click.Command]:
     """Return the commands of a group by name, also of one that imports them late."""
     context = click.Context(group)
-    found = {name: group.get_command(context, name) for name in group.list_commands(context)}
-    return {name: command for name, command in found.items() if command is not None}
+    by_name = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    return {name: command for name, command in by_name.items() if command is not None}
 
 
 def uses() -> dict[str, list[Use]]:
     """List the options that read each variable."""
-    found: dict[str, list[Use]] = {}
+    uses_by_variable: dict[str, list[Use]] = {}
     for program, group in GROUPS.items():
         for name, command in commands(group).items():
             for parameter in command.params:
                 if isinstance(parameter, click.Option) and parameter.envvar:
                     assert isinstance(parameter.envvar, str)
-                    found.setdefault(parameter.envvar, []).append((program, name, parameter))
-    return found
+                    uses_by_variable.setdefault(parameter.envvar, []).append(
+                        (program, name, parameter)
+                    )
+    return uses_by_variable
 
 
 def table() -> str:

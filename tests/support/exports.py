@@ -48,7 +48,7 @@ def derived(store_file: Path, *files: Path) -> Derived:
         derive_all(store, store_file)
         judged = load_judgements(store, [one for file in loaded for one in file.judgements])
         derive_all(store, store_file)
-        left_out = [why for one in (*loaded, judged) for why in one.left_out]
+        left_out = [reason for one in (*loaded, judged) for reason in one.left_out]
         return Derived(store.rows(CALLS), store.rows(TOOLS), store.rows(REWARDS), left_out)
 
 
@@ -90,27 +90,27 @@ PREFIX = "langfuse.observation."
 
 def observation(sent: Sent) -> Json:
     """Convert as `createObservationEvent` of Langfuse's `OtelIngestionProcessor` does."""
-    span, told = sent.span, as_texts(sent.span.attributes)
+    span, attributes = sent.span, as_texts(sent.span.attributes)
     metadata = {
         key.removeprefix(f"{PREFIX}metadata."): parsed(value)
-        for key, value in told.items()
+        for key, value in attributes.items()
         if key.startswith(f"{PREFIX}metadata.")
     }
     return {
         "id": span.span_id.hex(),
         "traceId": span.trace_id.hex(),
         "parentObservationId": span.parent_span_id.hex() or None,
-        "type": told.get(f"{PREFIX}type", "span").upper(),
+        "type": attributes.get(f"{PREFIX}type", "span").upper(),
         "name": span.name,
         "startTime": iso(span.start_time_unix_nano),
         "endTime": iso(span.end_time_unix_nano),
-        "input": parsed(told.get(f"{PREFIX}input")),
-        "output": parsed(told.get(f"{PREFIX}output")),
-        "model": told.get(f"{PREFIX}model.name"),
-        "modelParameters": parsed(told.get(f"{PREFIX}model.parameters")),
-        "usageDetails": parsed(told.get(f"{PREFIX}usage_details")) or {},
-        "level": told.get(f"{PREFIX}level", "ERROR" if span.status.code == 2 else "DEFAULT"),
-        "statusMessage": told.get(f"{PREFIX}status_message") or span.status.message or None,
+        "input": parsed(attributes.get(f"{PREFIX}input")),
+        "output": parsed(attributes.get(f"{PREFIX}output")),
+        "model": attributes.get(f"{PREFIX}model.name"),
+        "modelParameters": parsed(attributes.get(f"{PREFIX}model.parameters")),
+        "usageDetails": parsed(attributes.get(f"{PREFIX}usage_details")) or {},
+        "level": attributes.get(f"{PREFIX}level", "ERROR" if span.status.code == 2 else "DEFAULT"),
+        "statusMessage": attributes.get(f"{PREFIX}status_message") or span.status.message or None,
         "metadata": {
             **metadata,
             "resourceAttributes": sent.resource,

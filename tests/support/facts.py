@@ -75,10 +75,10 @@ def execution_error(
     if error:
         return "wrong", message, error
     calls = {one for call in derived.llm_calls for one in (call.span_id, *call.merged_span_ids)}
-    others = (list(leaves(s.attributes)) for s in capture.spans if s.span_id not in calls)
+    other_leaves = (list(leaves(s.attributes)) for s in capture.spans if s.span_id not in calls)
     failed = any(
         key.endswith(("error.type", "exception.type"))
-        for sent in others
+        for sent in other_leaves
         if any(leaf == true["name"] for _, leaf in sent)
         for key, _ in sent
     )
@@ -91,25 +91,26 @@ def execution_facts(derived: Derived, capture: Capture) -> Iterator[Fact]:
     sent = [leaf for span in capture.spans for leaf in leaves(span.attributes)]
     for true in capture.truth["tool_executions"]:
         failed = true["error"] is not None
-        wanted = (true["name"], true["arguments"], spelled(true["result"]))
+        expected = (true["name"], true["arguments"], spelled(true["result"]))
         row = next(
-            (row for row in rows if row[: 2 if failed else 3] == wanted[: 2 if failed else 3]), None
+            (row for row in rows if row[: 2 if failed else 3] == expected[: 2 if failed else 3]),
+            None,
         )
         if row is not None:
             rows.remove(row)
-            yield Fact("execution", "right", wanted, row)
+            yield Fact("execution", "right", expected, row)
             yield Fact("execution error", *execution_error(derived, row, true, capture))
             continue
-        outline = next((row for row in rows if all(map(partly, row, wanted))), None)
+        outline = next((row for row in rows if all(map(partly, row, expected))), None)
         if outline is not None:
             rows.remove(outline)
-        known = outline is not None and outline[2] is not None
-        carried = not known and on_wire(sent, wanted[2] or "\0") and len(wanted[2] or "") > 9
-        yield Fact("execution", "missed" if carried else "not on the wire", wanted, outline)
-    ours = {true["name"] for true in capture.truth["tool_executions"]}
+        is_known = outline is not None and outline[2] is not None
+        carried = not is_known and on_wire(sent, expected[2] or "\0") and len(expected[2] or "") > 9
+        yield Fact("execution", "missed" if carried else "not on the wire", expected, outline)
+    used_tools = {true["name"] for true in capture.truth["tool_executions"]}
     offered = {tool.get("name") for call in capture.truth["llm_calls"] for tool in call["tools"]}
     for row in rows:
-        if row[0] in ours or row[0] not in offered:  # a framework's own tools are not logged
+        if row[0] in used_tools or row[0] not in offered:  # a framework's own tools are not logged
             yield Fact("execution", "wrong", None, row)
 
 

@@ -54,19 +54,19 @@ def _choice(request: Request, kind: str, index: int = 0) -> Request:
 
 
 def _tokens(request: Request, kind: str, words: Any, index: int = 0) -> Request:
-    found: Request = {}
+    tokens: Request = {}
     if kind == "nulls":
-        found = {"logprobs": None, "token_ids": None, "stop_reason": None}
+        tokens = {"logprobs": None, "token_ids": None, "stop_reason": None}
     if request.get("return_token_ids"):
-        found["token_ids"] = [token_id + index for _, token_id, _ in words]
+        tokens["token_ids"] = [token_id + index for _, token_id, _ in words]
     if request.get("logprobs"):
-        found["logprobs"] = {
+        tokens["logprobs"] = {
             "content": [
                 {"token": word, "logprob": logprob - index, "bytes": None, "top_logprobs": []}
                 for word, _, logprob in words
             ]
         }
-    return found
+    return tokens
 
 
 def _chat_chunks(request: Request, kind: str) -> list[Request]:
@@ -100,12 +100,12 @@ def _arguments(text: str) -> str:
 
 
 def _tool_calls(request: Request, kind: str) -> list[Request]:
-    asked = str(request["messages"][-1]["content"])
+    question = str(request["messages"][-1]["content"])
     return [
         {
             "id": f"call_{number}" if kind == "fixed" else f"call_{uuid.uuid4().hex}",
             "type": "function",
-            "function": {"name": tool["function"]["name"], "arguments": _arguments(asked)},
+            "function": {"name": tool["function"]["name"], "arguments": _arguments(question)},
         }
         for number, tool in enumerate(request["tools"])
     ]
@@ -129,15 +129,15 @@ def _completions(request: Request, kind: str) -> bytes:
     choices = range(request.get("n") or 1)
     for number, some in enumerate(words):
         end = "stop" if number == len(words) - 1 else None
-        made = [_text_choice(request, some, index) for index in choices]
-        for choice in made:
+        text_choices = [_text_choice(request, some, index) for index in choices]
+        for choice in text_choices:
             choice["finish_reason"] = end
             if request.get("return_token_ids") and number == 0:
                 choice["prompt_token_ids"] = PROMPT_TOKEN_IDS
         if request.get("stream"):
-            parts += [{**head, "choices": [choice]} for choice in made]
+            parts += [{**head, "choices": [choice]} for choice in text_choices]
         else:
-            parts.append({**head, "choices": made})
+            parts.append({**head, "choices": text_choices})
     if (request.get("stream_options") or {}).get("include_usage"):
         usage = {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
         parts.append({**head, "choices": [], "usage": usage})

@@ -25,8 +25,8 @@ def curve(traces: "Traces", name: str = "loss") -> dict[int, float]:
 
 
 def command(traces: "Traces", model: Path, output: Path, *options: str) -> list[str]:
-    where = ["--store", str(traces.path), "--model", str(model), "--output", str(output)]
-    return ["-m", "otel_lightning.learner", "weights", "--algorithm", "rft", *where, *options]
+    paths = ["--store", str(traces.path), "--model", str(model), "--output", str(output)]
+    return ["-m", "otel_lightning.learner", "weights", "--algorithm", "rft", *paths, *options]
 
 
 def output_of(*words: str) -> str:

@@ -16,9 +16,9 @@ def create(store: Store) -> None:
     files = {migration.version: migration.sql for migration in migrations()}
     for view, version in FROM.items():
         pattern = rf"(?ms)^CREATE (OR REPLACE )?VIEW {view} AS.*?;"
-        found = re.search(pattern, files[version])
-        assert found
-        sql = re.sub(r"\bCREATE (OR REPLACE )?VIEW\b", "CREATE OR REPLACE TEMP VIEW", found[0])
+        match = re.search(pattern, files[version])
+        assert match
+        sql = re.sub(r"\bCREATE (OR REPLACE )?VIEW\b", "CREATE OR REPLACE TEMP VIEW", match[0])
         for name in SHOWN:
             sql = re.sub(rf"\b(VIEW|FROM|JOIN) {name}\b", rf"\1 first_{name}", sql)
         store.execute(sql)
@@ -27,11 +27,11 @@ def create(store: Store) -> None:
 def differences(store: Store) -> list[dict[str, object]]:
     """Return the rows of each view that only its former or only its present form has."""
     create(store)
-    found = chain.from_iterable(
+    differing = chain.from_iterable(
         store.query(
             f"(FROM {name} EXCEPT ALL FROM first_{name})"
             f" UNION ALL BY NAME (FROM first_{name} EXCEPT ALL FROM {name})"
         ).to_pylist()
         for name in SHOWN
     )
-    return list(found)
+    return list(differing)

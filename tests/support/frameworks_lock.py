@@ -20,17 +20,17 @@ def newest(framework: Framework) -> str:
         finish(sys.executable, "-m", "venv", folder, check=True)
         pip = [str(Path(folder) / "bin" / "python"), "-m", "pip"]
         # Two steps: AutoGen's and OpenTelemetry's ranges of protobuf exclude each other.
-        for wanted in (["-e", str(ROOT), *framework.instrumentation], framework.packages):
-            finish(*pip, "install", "--quiet", *wanted, check=True, seconds=INSTALL_S)
+        for packages in (["-e", str(ROOT), *framework.instrumentation], framework.packages):
+            finish(*pip, "install", "--quiet", *packages, check=True, seconds=INSTALL_S)
         freeze = [*pip, "freeze", "--exclude-editable", "--exclude", "otel-lightning"]
         return finish(*freeze, check=True).stdout
 
 
 def main(names: list[str]) -> None:
     """Write the pins of each named environment, or of all."""
-    known = {one.folder: one for one in (*RETRIEVERS, *FRAMEWORKS) if not one.javascript}
-    for name in names or known:
-        pins_of(known[name]).write_text(newest(known[name]))
+    environments = {one.folder: one for one in (*RETRIEVERS, *FRAMEWORKS) if not one.javascript}
+    for name in names or environments:
+        pins_of(environments[name]).write_text(newest(environments[name]))
 
 
 if __name__ == "__main__":

@@ -73,10 +73,10 @@ def versions(framework: Framework) -> str:
 
 def row(framework: Framework) -> str:
     """Write the row of one framework."""
-    ours = () if framework.javascript else ("otel-lightning",)
+    own_package = () if framework.javascript else ("otel-lightning",)
     install = "npm install" if framework.javascript else "pip install"
     exports = [ENDPOINT, *(f"{name}={value}" for name, value in framework.variables.items())]
-    lines = [f"{install} {' '.join((*ours, *framework.instrumentation))}"]
+    lines = [f"{install} {' '.join((*own_package, *framework.instrumentation))}"]
     lines.append(f"export {' '.join(exports)}")
     copied = "<br>".join(f"`{line}`" for line in lines)
     if framework.in_code:
@@ -86,8 +86,8 @@ def row(framework: Framework) -> str:
 
 def gaps() -> str:
     """Write what the packages do not record."""
-    told = [f"- {one.name}: {gap}\n" for one in FRAMEWORKS for gap in one.gaps]
-    return "\n## Gaps\n\nWhat these packages do not record:\n\n" + "".join(told)
+    lines = [f"- {one.name}: {gap}\n" for one in FRAMEWORKS for gap in one.gaps]
+    return "\n## Gaps\n\nWhat these packages do not record:\n\n" + "".join(lines)
 
 
 def tracing_files() -> str:

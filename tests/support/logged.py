@@ -81,17 +81,17 @@ class Logged:
         """Start the ingester again: it has to store all that was acknowledged, and new spans."""
         unasked = f"process {self.process.pid} was not asked to stop"
         if self.process.returncode:
-            told = cli("check", "--store", str(self.store))
-            assert told.returncode == 1, told.stdout
-            assert unasked in told.stdout
+            checked = cli("check", "--store", str(self.store))
+            assert checked.returncode == 1, checked.stdout
+            assert unasked in checked.stdout
         with running(self.store) as again:
             self.http = again.http
             assert self.sends("after a restart") == 200
             eventually(lambda: self.acknowledged <= Counter(stored_names(self.store)))
             for alarm in ("storing", "receiving"):
                 assert metric(again.http, f'lightning_alarm{{alarm="{alarm}"}}') == 0
-            told = cli("check", "--store", str(self.store))
-            assert (unasked in told.stdout) == bool(self.process.returncode), told.stdout
+            checked = cli("check", "--store", str(self.store))
+            assert (unasked in checked.stdout) == bool(self.process.returncode), checked.stdout
 
 
 @contextmanager
@@ -107,8 +107,8 @@ def logged(store: Path, log: Path, *more: str, before: tuple[str, ...] = ()) -> 
         log.open("a") as stderr,
         background(*before, *command, "--store", store, stderr=stderr) as process,
     ):
-        told = written_by(process, store.with_name(store.name + ".server"))
-        ingester = Logged(process, store, log, json.loads(told)["http"])
+        server_file = written_by(process, store.with_name(store.name + ".server"))
+        ingester = Logged(process, store, log, json.loads(server_file)["http"])
         try:
             yield ingester
         except BaseException:  # pytest shows it: what the process did tells why

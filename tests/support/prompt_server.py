@@ -77,11 +77,11 @@ def records_of(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 def current_prompt(request: dict[str, Any]) -> str:
     """The prompt that a request asks to improve."""
-    found = re.search(
+    match = re.search(
         r"<prompt-\w+>\n(.*)\n</prompt-", request["messages"][0]["content"], re.DOTALL
     )
-    assert found
-    return found[1]
+    assert match
+    return match[1]
 
 
 def learns_rules(request: dict[str, Any], _: int) -> Reply:

@@ -56,20 +56,27 @@ def log(traces: "Traces", rollouts: int = 100, seed: int = 0) -> str:
         traces.arm(rollout, arm, {"careful": 0.66, "brief": 0.34}[arm])
         traces.task(rollout, f"task-{i}")
         success = rng.random() < UNKNOWN
-        why = None if success else f"The agent should have said {RULES[kind]}."
-        traces.reward(rollout, float(success), explanation=why)
+        explanation = None if success else f"The agent should have said {RULES[kind]}."
+        traces.reward(rollout, float(success), explanation=explanation)
     return traces.store()
 
 
 def ask(traces: "Traces", flags: Path, server: PromptServer, *options: str) -> Result:
-    where = ["--store", str(traces.path), "--key", "support-prompt", "--flags", str(flags)]
+    paths = [
+        "--store",
+        str(traces.path),
+        "--key",
+        "support-prompt",
+        "--flags",
+        str(flags),
+    ]
     model = ["--endpoint", server.url, "--model", "gpt-writer", "--retries", "0"]
-    return CliRunner().invoke(cli, ["prompts", *where, *model, *options], catch_exceptions=False)
+    return CliRunner().invoke(cli, ["prompts", *paths, *model, *options], catch_exceptions=False)
 
 
 def flag(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())["flags"]["support-prompt"]
-    return found
+    own_flag: dict[str, Any] = json.loads(path.read_text())["flags"]["support-prompt"]
+    return own_flag
 
 
 def new_variants(path: Path) -> dict[str, str]:

@@ -23,10 +23,10 @@ def spans_of(name: str) -> list[Span]:
         for scope in group["scopeSpans"]
         for span in scope["spans"]
     ]
-    known = Parse(json.dumps(request), ExportTraceServiceRequest())
+    parsed = Parse(json.dumps(request), ExportTraceServiceRequest())
     spans = [
         to_span(span, as_texts(group.resource.attributes), scope.scope.name)
-        for group in known.resource_spans
+        for group in parsed.resource_spans
         for scope in group.scope_spans
         for span in scope.spans
     ]

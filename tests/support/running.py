@@ -27,9 +27,9 @@ def finish(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end and keep what it writes; `check` makes a failure an error."""
     options = {"capture_output": True, "text": True} | options
-    done = subprocess.run(command, timeout=seconds, check=False, **options)
-    assert not check or done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done
+    process = subprocess.run(command, timeout=seconds, check=False, **options)
+    assert not check or process.returncode == 0, f"{command}\n{process.stdout}\n{process.stderr}"
+    return process
 
 
 @contextmanager
@@ -111,9 +111,9 @@ def cli_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     # `serve` leaves pandas out of its process; other tests of this process may need it.
     finders = list(sys.meta_path)
     with contextlib.chdir(cwd):
-        done = CliRunner().invoke(main, arguments, prog_name="lightning-ingest")
+        result = CliRunner().invoke(main, arguments, prog_name="lightning-ingest")
     sys.meta_path[:] = finders
-    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+    return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)
 
 
 def start(store: Path, *more: str, files: int | None = None) -> Ingester:
@@ -121,15 +121,15 @@ def start(store: Path, *more: str, files: int | None = None) -> Ingester:
 
     With `files`, it may open so many files at most.
     """
-    told = store.with_name(store.name + ".server")
-    told.unlink(missing_ok=True)  # left by a killed predecessor
+    server_file = store.with_name(store.name + ".server")
+    server_file.unlink(missing_ok=True)  # left by a killed predecessor
     grpc = f"127.0.0.1:{_free_port()}"
     options = ["--store", str(store), "--grpc", grpc, "--http", "127.0.0.1:0", *more]
     command = [sys.executable, "-m", "otel_lightning.collector", "serve", *options]
     if files:
         command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    text = written_by(process, told)
+    text = written_by(process, server_file)
     return Ingester(process, store, json.loads(text)["http"], grpc)
 
 

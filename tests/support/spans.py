@@ -110,9 +110,9 @@ def only_call(*spans: Span, logs: Iterable[Log] = ()) -> LlmCall:
     return call
 
 
-def read_call(given: Span) -> LlmCall:
+def read_call(span: Span) -> LlmCall:
     """Read a span that is a model call, without the passes that complete rows by each other."""
-    call = read_span(given)
+    call = read_span(span)
     assert isinstance(call, LlmCall)
     return call
 

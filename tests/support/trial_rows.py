@@ -66,8 +66,8 @@ def of_truth(truth: dict[str, Any], framework: Framework) -> Rows:
 
 def _task(messages: str | None) -> str | None:
     """Return the task that the messages of a call are about: that of the first city in them."""
-    found = CITY.search(messages or "")
-    return TASK_OF[found[0]] if found else None
+    match = CITY.search(messages or "")
+    return TASK_OF[match[0]] if match else None
 
 
 def of_store(store: Path) -> Rows:
@@ -100,5 +100,5 @@ def of_derived(derived: Derived) -> Rows:
 
 
 def _tool(name: str, arguments: str | None, result: str | None, *, failed: bool) -> Tool:
-    told = json.loads(result) if result and not failed else None
-    return Tool(name, (json.loads(arguments or "{}") or {}).get("city", ""), told, failed)
+    value = json.loads(result) if result and not failed else None
+    return Tool(name, (json.loads(arguments or "{}") or {}).get("city", ""), value, failed)

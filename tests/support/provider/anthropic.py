@@ -48,9 +48,9 @@ def _results(blocks: list[Json]) -> list[Message]:
     ]
 
 
-def write(body: Json, said: Answer) -> tuple[Json, str, list[str], Json]:
+def write(body: Json, answer: Answer) -> tuple[Json, str, list[str], Json]:
     """Return the answer's body, its id, its finish reasons and its usage."""
-    content: list[Json] = [] if said.text is None else [{"type": "text", "text": said.text}]
+    content: list[Json] = [] if answer.text is None else [{"type": "text", "text": answer.text}]
     content += [
         {
             "type": "tool_use",
@@ -58,9 +58,9 @@ def write(body: Json, said: Answer) -> tuple[Json, str, list[str], Json]:
             "name": call["name"],
             "input": json.loads(call["arguments"]),
         }
-        for call in said.tool_calls
+        for call in answer.tool_calls
     ]
-    reason = "tool_use" if said.tool_calls else "end_turn"
+    reason = "tool_use" if answer.tool_calls else "end_turn"
     name = f"msg_{uuid.uuid4().hex[:24]}"
     whole = {
         "id": name,

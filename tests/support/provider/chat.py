@@ -38,19 +38,19 @@ def read(body: Json, _held: dict[str, list[Message]]) -> tuple[list[Message], li
     return messages, tools
 
 
-def _picked(given: Json, *names: str) -> Json:
-    return {name: given[name] for name in names if given.get(name) is not None}
+def _picked(values: Json, *names: str) -> Json:
+    return {name: values[name] for name in names if values.get(name) is not None}
 
 
-def write(body: Json, said: Answer) -> tuple[Json, str, list[str], Json]:
+def write(body: Json, answer: Answer) -> tuple[Json, str, list[str], Json]:
     """Return the answer's body, its id, its finish reasons and its usage."""
-    message: Json = {"role": "assistant", "content": said.text, "refusal": None}
-    if said.tool_calls:
+    message: Json = {"role": "assistant", "content": answer.text, "refusal": None}
+    if answer.tool_calls:
         message["tool_calls"] = [
             {"id": call["id"], "type": "function", "function": _picked(call, "name", "arguments")}
-            for call in said.tool_calls
+            for call in answer.tool_calls
         ]
-    reason = "tool_calls" if said.tool_calls else "stop"
+    reason = "tool_calls" if answer.tool_calls else "stop"
     choice = {"index": 0, "finish_reason": reason, "message": message, "logprobs": None}
     name = f"chatcmpl-{uuid.uuid4().hex[:24]}"
     head = {"id": name, "object": "chat.completion", "created": 1767225600, "model": body["model"]}

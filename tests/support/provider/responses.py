@@ -40,7 +40,7 @@ def _take(item: Json, messages: list[Message]) -> None:
         messages.append({"role": item["role"], "content": text_of(item["content"])})
 
 
-def write(body: Json, said: Answer) -> tuple[Json, str, list[str], Json]:
+def write(body: Json, answer: Answer) -> tuple[Json, str, list[str], Json]:
     """Return the answer's body, its id, its finish reasons and its usage."""
     name = f"resp_{uuid.uuid4().hex[:24]}"
     usage = {"input_tokens": 31, "output_tokens": 9, "total_tokens": 40}
@@ -61,7 +61,7 @@ def write(body: Json, said: Answer) -> tuple[Json, str, list[str], Json]:
         "tools": [],
         "temperature": 1.0,
         "top_p": 1.0,
-        "output": _items(said),
+        "output": _items(answer),
         "usage": {
             **usage,
             "input_tokens_details": details,
@@ -71,7 +71,7 @@ def write(body: Json, said: Answer) -> tuple[Json, str, list[str], Json]:
     return whole, name, ["completed"], usage
 
 
-def _items(said: Answer) -> list[Json]:
+def _items(answer: Answer) -> list[Json]:
     items: list[Json] = [
         {
             "type": "function_call",
@@ -81,12 +81,12 @@ def _items(said: Answer) -> list[Json]:
             "arguments": call["arguments"],
             "status": "completed",
         }
-        for call in said.tool_calls
+        for call in answer.tool_calls
     ]
-    if said.text is not None:
-        text = {"type": "output_text", "text": said.text, "annotations": [], "logprobs": []}
-        told = {"type": "message", "id": f"msg_{uuid.uuid4().hex[:24]}", "role": "assistant"}
-        items.append({**told, "status": "completed", "content": [text]})
+    if answer.text is not None:
+        text = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}
+        message = {"type": "message", "id": f"msg_{uuid.uuid4().hex[:24]}", "role": "assistant"}
+        items.append({**message, "status": "completed", "content": [text]})
     return items
 
 
@@ -104,14 +104,14 @@ def stream(_body: Json, whole: Json) -> bytes:
 
 
 def _item_events(item: Json, index: int) -> list[Json]:
-    place = {"output_index": index, "item_id": item["id"]}
+    identity = {"output_index": index, "item_id": item["id"]}
     empty = {"content": []} if item["type"] == "message" else {"arguments": ""}
     added = {**item, **empty, "status": "in_progress"}
     events: list[Json] = [
         {"type": "response.output_item.added", "output_index": index, "item": added}
     ]
     for content in item.get("content", ()):
-        part = {**place, "content_index": 0}
+        part = {**identity, "content_index": 0}
         blank = {**content, "text": ""}
         text = content["text"]
         events += [
@@ -124,7 +124,7 @@ def _item_events(item: Json, index: int) -> list[Json]:
         arguments = item["arguments"]
         kind = "response.function_call_arguments"
         events += [
-            {"type": f"{kind}.delta", **place, "delta": arguments},
-            {"type": f"{kind}.done", **place, "arguments": arguments, "name": item["name"]},
+            {"type": f"{kind}.delta", **identity, "delta": arguments},
+            {"type": f"{kind}.done", **identity, "arguments": arguments, "name": item["name"]},
         ]
     return [*events, {"type": "response.output_item.done", "output_index": index, "item": item}]

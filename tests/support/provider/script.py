@@ -42,9 +42,9 @@ class Answer(NamedTuple):
 def task_of(messages: list[Message]) -> str | None:
     """Return the task that a conversation is about: that of the first city a user names."""
     for message in messages:
-        found = CITY.search(message["content"] or "") if message["role"] == "user" else None
-        if found:
-            return TASK_OF[found[0]]
+        match = CITY.search(message["content"] or "") if message["role"] == "user" else None
+        if match:
+            return TASK_OF[match[0]]
     return None
 
 
@@ -57,20 +57,20 @@ def answer(messages: list[Message], tools: list[str]) -> Answer:
     """
     if RANKING in tools:
         return Answer(None, [_ranking(messages[-1]["content"] or "")])
-    asked, since = _last_user_message(messages)
-    cities = list(dict.fromkeys(CITY.findall(asked)))
+    question, since = _last_user_message(messages)
+    cities = list(dict.fromkeys(CITY.findall(question)))
     rounds = sum(1 for message in since if message.get("tool_calls"))
     if tools and rounds < len(cities):
-        return Answer(None, _requests(cities[rounds], asked, tools))
+        return Answer(None, _requests(cities[rounds], question, tools))
     results = [message["content"] for message in since if message["role"] == "tool"]
     return Answer(f"Found for {', '.join(cities)}: {'; '.join(results) or 'nothing'}.", [])
 
 
 def _last_user_message(messages: list[Message]) -> tuple[str, list[Message]]:
-    for place in reversed(range(len(messages))):
-        content = messages[place]["content"] or ""
-        if messages[place]["role"] == "user" and CITY.search(content):
-            return content, messages[place + 1 :]
+    for index in reversed(range(len(messages))):
+        content = messages[index]["content"] or ""
+        if messages[index]["role"] == "user" and CITY.search(content):
+            return content, messages[index + 1 :]
     return "", messages
 
 
@@ -84,11 +84,11 @@ def _ranking(question: str) -> dict[str, str]:
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "name": RANKING, "arguments": arguments}
 
 
-def _requests(city: str, asked: str, tools: list[str]) -> list[dict[str, str]]:
+def _requests(city: str, question: str, tools: list[str]) -> list[dict[str, str]]:
     weather = [name for name in ("sun", "rain") if name in tools]
-    wanted = weather if "rain" in asked else weather[:1]
+    names = weather if "rain" in question else weather[:1]
     arguments = json.dumps({"city": city})
     return [
         {"id": f"call_{uuid.uuid4().hex[:24]}", "name": name, "arguments": arguments}
-        for name in wanted or tools[:1]
+        for name in names or tools[:1]
     ]

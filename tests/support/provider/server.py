@@ -66,7 +66,7 @@ class Provider:
         """Answer one request, and log it; give status, content type and body."""
         wire = WIRES[path]
         messages, tools = wire.read(body, self.held)
-        said = answer(messages, [tool["name"] for tool in tools])
+        scripted = answer(messages, [tool["name"] for tool in tools])
         call: Json = {
             "api": wire.api,
             "stream": bool(body.get("stream")),
@@ -82,18 +82,18 @@ class Provider:
             error = wire.refuse(400, f"no weather in {REFUSED}")
             return 400, "application/json", json.dumps(error).encode()
         served = f"{body['model']}{SERVED}"
-        whole, response_id, reasons, usage = wire.write(body | {"model": served}, said)
-        told = {"role": "assistant", "content": said.text, "tool_calls": said.tool_calls}
+        whole, response_id, reasons, usage = wire.write(body | {"model": served}, scripted)
+        message = {"role": "assistant", "content": scripted.text, "tool_calls": scripted.tool_calls}
         with self.lock:
-            self.held[response_id] = [*messages, told]
+            self.held[response_id] = [*messages, message]
         sent = not (body.get("stream") and wire.api == "openai.chat.completions") or bool(
             (body.get("stream_options") or {}).get("include_usage")
         )
-        done = {"response_id": response_id, "finish_reasons": reasons, "usage": usage}
+        usage_and_reasons = {"response_id": response_id, "finish_reasons": reasons, "usage": usage}
         self._log(
             call
-            | _succeeded(served, told, usage_sent=sent)
-            | done
+            | _succeeded(served, message, usage_sent=sent)
+            | usage_and_reasons
             | {"end_unix_ns": time.time_ns()}
         )
         if body.get("stream"):
@@ -105,10 +105,10 @@ class Provider:
             self.calls.append({"index": len(self.calls), **call})
 
 
-def _succeeded(model: str, told: Message, *, usage_sent: bool) -> Json:
+def _succeeded(model: str, message: Message, *, usage_sent: bool) -> Json:
     return {
         "model_returned": model,
-        "output_messages": [told],
+        "output_messages": [message],
         "usage_sent": usage_sent,
         "error": None,
         "prompt_token_ids": None,
