@@ -36,7 +36,7 @@ class _ServeByDefault(CommandGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; whoever looks for the status hears which commands tell it."""
+        """Find the command; for `status`, name the commands that show it."""
         try:
             return super().resolve_command(ctx, args)
         except NoSuchCommand as error:

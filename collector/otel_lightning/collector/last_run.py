@@ -63,7 +63,7 @@ class Run:
     """The process that serves a store, as the next one will see it."""
 
     def __init__(self, store_path: Path, clock: Callable[[], float] = time.time) -> None:
-        """Note that this process serves a store; only one process can, at a time.
+        """Record that this process serves a store; only one process can, at a time.
 
         Args:
             store_path: Path of the store.
@@ -83,7 +83,7 @@ class Run:
         return sum(0 <= now - at < seconds for at in self._noted.ends)
 
     def note_alive(self) -> None:
-        """Note that this process runs; call it every few seconds."""
+        """Record that this process runs; call it every few seconds."""
         with suppress(OSError):  # such as a disk that is read-only
             try:
                 os.utime(self._file)

@@ -1,4 +1,4 @@
-"""The errors of learning that a user can mend: unusable data, and what a gate refused."""
+"""The errors of learning that a user can correct: unusable data, and refusals of a gate."""
 
 from typing import TYPE_CHECKING
 

@@ -121,7 +121,7 @@ def test_rollouts_on_which_a_function_raises_are_left_out_and_named(
     )
     done = apply(traces, grade(write, body))
     (exclusion,) = done.left_out
-    assert exclusion.what == ("r03", "r17")
+    assert exclusion.ids == ("r03", "r17")
     assert exclusion.reason == "IndexError at rewards.py:6: list index out of range"
     assert str(exclusion).startswith("2 left out: IndexError at rewards.py:6")
     assert set(scores(traces).values()) == {18.0}, "the others are scored together"
@@ -139,7 +139,7 @@ def test_lazy_function_that_raises_while_it_is_collected_loses_only_that_rollout
     )
     done = apply(traces, grade(write, body, wants="rollouts: pl.LazyFrame"))
     (exclusion,) = done.left_out
-    assert exclusion.what == ("b",)
+    assert exclusion.ids == ("b",)
     assert exclusion.reason == "ZeroDivisionError at rewards.py:6: division by zero"
     assert scores(traces) == {"a": -1, "c": 1}
 
@@ -172,7 +172,7 @@ def test_score_that_is_no_number_is_left_out_and_named(
     three(traces)
     spelled = "None" if value is None else f"float('{value}')"
     done = apply(traces, grade(write, f"return pl.Series([1.0, {spelled}, 0.5])"))
-    assert [(one.reason, one.what) for one in done.left_out] == [(reason, ("b",))]
+    assert [(one.reason, one.ids) for one in done.left_out] == [(reason, ("b",))]
     assert scores(traces) == {"a": 1.0, "c": 0.5}
 
 
@@ -185,7 +185,7 @@ def test_scores_of_what_is_not_stored_or_twice_different_are_left_out(
     text = f"SELECT * FROM (VALUES {rows}) AS given(rollout_id, span_id, value)"
     done = apply(traces, write("given.sql", text))
     assert scores(traces) == {"a": 1.0}
-    assert {one.reason: one.what for one in done.left_out} == {
+    assert {one.reason: one.ids for one in done.left_out} == {
         "no such rollout is stored": ("z",),
         "not a call of its rollout": ("c/a.0",),
         "several different scores": ("b",),
@@ -200,7 +200,7 @@ def test_function_over_calls_loses_whole_rollouts_when_it_raises(
         traces.call("b", step, output_tokens=5)
     body = "return pl.Series([10 // tokens for tokens in calls['output_tokens']])"
     done = apply(traces, grade(write, body, wants="calls"))
-    assert [one.what for one in done.left_out] == [("a",)]
+    assert [one.ids for one in done.left_out] == [("a",)]
     assert scores(traces) == {"b.0": 2, "b.1": 2}
     rows = traces.ask("SELECT rollout_id, trace_id, span_id FROM rewards ORDER BY span_id")
     assert [tuple(row.values()) for row in rows] == [("b", "b", "b.0"), ("b", "b", "b.1")]
@@ -346,7 +346,7 @@ def test_shaping_counts_what_is_above_and_leaves_out_what_is_unknown(
     shaping = "[shaping]\ntokens = { weight = -1, per = 1000, above = 1000 }\n"
     done = apply(traces, write("r.toml", shaping))
     assert scores(traces) == {"a": -1.5, "b": 0}
-    assert [(one.reason, one.what) for one in done.left_out] == [
+    assert [(one.reason, one.ids) for one in done.left_out] == [
         ("none of its inputs is known", ("c",))
     ]
 
@@ -357,7 +357,7 @@ def test_labels_alone_make_a_reward_of_what_has_one(traces: "Traces", write: Wri
         traces.reward(rollout, None, name="route", label=label)
     done = apply(traces, write("r.toml", "[labels.route]\nright = 0.2\nwrong = -0.3\n"))
     assert scores(traces) == {"a": 0.2, "b": -0.3}
-    assert [one.what for one in done.left_out] == [("c",)]
+    assert [one.ids for one in done.left_out] == [("c",)]
 
 
 def test_composition_can_weigh_what_another_rule_gave(traces: "Traces", write: Write) -> None:

@@ -83,5 +83,5 @@ def test_composed_reward_is_the_clamped_sum_of_its_parts(logged: list[dict[str, 
     for rollout, group in parts.group_by("rollout_id"):
         total = math.fsum(group["value"])
         assert given_[str(rollout[0])] == pytest.approx(min(1.0, max(-1.0, total)))
-    left_out = {what for exclusion in scored.left_out for what in exclusion.what}
+    left_out = {name for exclusion in scored.left_out for name in exclusion.ids}
     assert left_out == {key for key, r in expected.items() if r is None}

@@ -54,7 +54,7 @@ def given(traces: "Traces", name: str) -> dict[str, Any]:
 
 
 def left_out(done: rules.Applied) -> set[tuple[str, str]]:
-    return {(what, exclusion.reason) for exclusion in done.left_out for what in exclusion.what}
+    return {(name, exclusion.reason) for exclusion in done.left_out for name in exclusion.ids}
 
 
 def said(rows: list[Row], column: str, key: str = "{rollout}") -> Iterator[tuple[str, str]]:

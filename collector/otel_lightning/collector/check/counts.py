@@ -61,7 +61,7 @@ def check(store: Store, path: Path) -> list[Finding]:
 
 
 def check_unopened(path: Path, error: StoreError) -> list[Finding]:
-    """Report what can be told of a store that cannot be opened, and why it cannot be."""
+    """Report what is known of a store that cannot be opened, and the reason."""
     return [
         Finding("store", str(error), well=False),
         *_faults(path, read_alarms(path), read_server(path)),

@@ -134,7 +134,7 @@ def diagnose(store: Store) -> list[Problem]:
 
 
 def lacks_rewards(store: Store) -> bool:
-    """Tell whether a store has model calls and no reward."""
+    """Return whether a store has model calls and no reward."""
     return bool(store.query(statement(__package__, "doctor_unrewarded"))["is_so"][0].as_py())
 
 

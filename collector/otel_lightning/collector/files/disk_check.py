@@ -44,7 +44,7 @@ def error_in_time(folder: Path, read: Iterable[Path] = ()) -> OSError | None:
         Why it failed, such as `ETIMEDOUT`; None if it did not.
     """
     script = IN_A_CHILD.format(__name__)
-    null = subprocess.DEVNULL  # or whoever reads what we print would wait for the child, too
+    null = subprocess.DEVNULL  # otherwise a reader of our output would wait for the child, too
     try:
         child = subprocess.Popen(
             [sys.executable, "-c", script, str(folder), *map(str, read)],

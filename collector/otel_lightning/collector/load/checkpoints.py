@@ -35,7 +35,7 @@ class Checkpoints:
         self._blocked_at: float | None = None  # since when no checkpoint was possible
 
     def stored(self, size: int) -> None:
-        """Note that requests of `size` bytes were stored; write a checkpoint if it is due."""
+        """Record that requests of `size` bytes were stored; write a checkpoint if it is due."""
         self._unwritten += size
         if self._unwritten >= STORED_BYTES:
             self.write()

@@ -147,8 +147,8 @@ class Loader(threading.Thread):
     def empty_spool(self) -> None:
         """Store what was received until now, and erase it from the spool.
 
-        What is received meanwhile stays on the spool. Call it in the loader's thread only, so in
-        work of `run_between_batches`.
+        Requests that are received meanwhile stay on the spool. Call it in the loader's thread only,
+        so in work of `run_between_batches`.
         """
         start, folder = self._spool.begin_segment(), self._spool.folder
         with ExitStack() as files:

@@ -65,7 +65,7 @@ def oldest_waiting(store: Rows, path: Path) -> int | None:
 def wait_until_stored(store: Rows, path: Path, seconds: float = STALL_SECONDS) -> None:
     """Wait until the running ingester has stored what it had received before this call.
 
-    What it receives meanwhile is not waited for, so a constant load does not hold it up.
+    Requests that arrive meanwhile are not waited for, so a constant load does not delay it.
 
     Args:
         store: The served store.

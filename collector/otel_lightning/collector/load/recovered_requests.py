@@ -27,7 +27,7 @@ class RecoveredRequests:
         return 0 if self._is_over else sum(record.end <= self._end for record in records)
 
     def note_stored(self, number: int, end: Position) -> None:
-        """Note that this number of them, and all up to a position, were stored."""
+        """Record that this number of them, and all up to a position, were stored."""
         self.stored += number
         if not self._is_over and end >= self._end:
             self._is_over = True

@@ -11,7 +11,7 @@ MAX_LAG_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class LoaderSettings:
-    """What the loader does with received data, beside storing it."""
+    """Settings of the loader beside storing: retention, limits and deriving."""
 
     retain_seconds: float | None = None
     """Age at which a trace is deleted; None keeps traces of any age."""

@@ -13,7 +13,7 @@ class StoreFile:
     """The file that a store was opened from."""
 
     def __init__(self, path: Path | None) -> None:
-        """Note which file has the store's name now.
+        """Record which file has the store's name now.
 
         Args:
             path: Path of the open store; None for one without a file.
@@ -22,7 +22,7 @@ class StoreFile:
         self.note()
 
     def note(self) -> None:
-        """Note which file has the store's name now: `forget` rewrites the file."""
+        """Record which file has the store's name now: `forget` rewrites the file."""
         self._noted = self._present()
 
     def check(self) -> None:

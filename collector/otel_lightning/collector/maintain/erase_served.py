@@ -112,7 +112,7 @@ def _call(store: Store, function: str, text: str) -> str:
 
 
 class Forgetting:
-    """What the serving process offers to clients: to begin to erase traces, and to ask for the end.
+    """Functions of the serving process for clients: begin to erase traces, and return the result.
 
     Each is a function of a text that returns a text, for `Store.register_function`.
     """
@@ -138,7 +138,7 @@ class Forgetting:
             return json.dumps({"erased": asdict(erasure.result(WAIT_SECONDS))})
         except TimeoutError:
             return "{}"
-        except Exception as error:  # noqa: BLE001  the client is told
+        except Exception as error:  # noqa: BLE001  the client gets the error
             return json.dumps({"error": str(error)})
 
     def _erase(self, selection: Selection) -> Erased:
@@ -240,7 +240,7 @@ def _rewrite(loader: Loader, file: ServedFile, recent: RecentTraces) -> None:
 
 def _take_over(store: Store, file: ServedFile, partial: Path, recent: RecentTraces) -> None:
     """Copy the last changes, and let the new file take the old one's place."""
-    # What is stale was stored, and perhaps derived in part, since the rows were copied.
+    # Stale traces were stored, and perhaps derived in part, since the rows were copied.
     stale = _stale_traces(store)
     with file.beside(partial) as copy:
         copy_changed(copy, file.name, recent.take_replaced() | set(stale))

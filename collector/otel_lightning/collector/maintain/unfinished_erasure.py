@@ -14,7 +14,7 @@ from otel_lightning.collector.spool.folder import spool_folder
 
 
 class UnfinishedErasure(NamedTuple):
-    """What is left to do when rows are deleted: it is in a file, so that a crash does not lose it.
+    """Work that is left after rows were deleted: it is in a file, so that a crash does not lose it.
 
     As long as the file exists, the store's file must be rewritten, and these other files quote
     erased traces: judges' answers, and bodies that no decoder could read.
@@ -30,7 +30,7 @@ class UnfinishedErasure(NamedTuple):
         return cls(**json.loads(file.read_text())) if file.exists() else None
 
     def keep(self, path: Path) -> None:
-        """Note this, and what was left before, before the transaction that deletes rows ends."""
+        """Record this, and what was left before, before the transaction that deletes rows ends."""
         before = UnfinishedErasure.of(path) or UnfinishedErasure([], [])
         all_of = zip(self._fields, before, self, strict=True)
         text = json.dumps({name: sorted({*old, *new}) for name, old, new in all_of})

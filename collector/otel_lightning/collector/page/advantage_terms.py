@@ -211,7 +211,7 @@ def _on_line(row: Mapping[str, Any], place: int) -> float:
 
 
 def _goes_on(row: Mapping[str, Any]) -> bool:
-    """Tell whether the rollout has a call after this one."""
+    """Return whether the rollout has a call after this one."""
     return bool(row["place"] < row["calls"] - 1)
 
 

@@ -36,7 +36,7 @@ def never_wait() -> None:
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
         if stream is not None and _descriptor(stream) != descriptor:  # a test replaced it
             continue
-        if stat.S_ISSOCK(os.fstat(descriptor).st_mode):  # of journald: it is ours alone
+        if stat.S_ISSOCK(os.fstat(descriptor).st_mode):  # journald's: no other process has it
             os.set_blocking(descriptor, False)
         elif stat.S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor):
             flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY

@@ -40,7 +40,7 @@ from otel_lightning.collector.spool.spool import Spool, SpoolError
 from otel_lightning.instrumentation.attributes import REJECTED_RECORD
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-DURABLE_SECONDS = 30  # timeout of a disk write; after it the sender is told "not stored"
+DURABLE_SECONDS = 30  # timeout of a disk write; after it the answer is "not stored"
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 REQUESTS: dict[str, Any] = {
     "traces": ExportTraceServiceRequest,

@@ -67,7 +67,7 @@ class Backoff:
         return [name for name, one in self._derived.items() if one.due > since]
 
     def note(self, sizes: Mapping[str, Size], began: float) -> None:
-        """Note that rollouts were derived together, and set the delays of the large ones.
+        """Record that rollouts were derived together, and set the delays of the large ones.
 
         Args:
             sizes: Number of calls and spans of each rollout.

@@ -48,7 +48,7 @@ class Step(NamedTuple):
     ids: int
     """Number of traces and log records that were derived."""
     seconds: float
-    """What it cost: the time of this process, and of the workers divided by their number."""
+    """Cost: the time of this process, and of the workers divided by their number."""
     is_busy: bool
     """Whether the step did anything."""
     batch_seconds: float
@@ -213,7 +213,7 @@ class Refresher:
         self.pool.end_all()
 
     def _has_workers(self) -> bool:
-        """Tell whether so much is stale that workers derive, and one of them has started.
+        """Return whether so much is stale that workers derive, and one of them has started.
 
         Until one has, this process derives; if none is needed for long, all are ended. Traces on
         which a worker died are left to workers: they may take so much memory that the system would
@@ -297,7 +297,7 @@ class Refresher:
         self.pool.release(flight.worker)
 
     def _has_to_wait_for_another(self, flight: _Flight) -> bool:
-        """Tell whether keys lead into a batch that goes first; this one is picked again after it.
+        """Return whether keys lead into a batch that goes first; this one is picked again after it.
 
         The batch that began first goes first, so that one always comes to its end. If each waited
         for the other, both could be given up and picked again for ever. A batch whose rows were

@@ -1,4 +1,4 @@
-"""What is stale: traces and log records that were stored, and are not derived yet."""
+"""Stale traces and log records: those that were stored, and are not derived yet."""
 
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -121,7 +121,7 @@ class Writing:
         return True
 
     def _note_derived(self, store: Store) -> None:
-        """Note the earliest times of the rows that were inserted so far."""
+        """Record the earliest times of the rows that were inserted so far."""
         unchanged = self.batch.unchanged if self.batch else ()
         changes = self.batch.changes if self.batch else ()
         recent_traces(store).derived(self.replaced, unchanged, self.new.earliest, changes)

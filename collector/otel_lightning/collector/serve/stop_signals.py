@@ -40,7 +40,7 @@ class StopSignals:
         self.then()
 
     def note_end(self, error: BaseException | None = None) -> None:
-        """Note for the next process that this one ends, and why if nobody has asked it to."""
+        """Record for the next process that this one ends, and why if nobody has asked it to."""
         if self.run:
             self.run.end(error)
 

@@ -128,7 +128,7 @@ class Window:
         return self.first == 0 and self.last is None and not self.only_errors
 
     def holds(self, step: int) -> bool:
-        """Tell whether a step is inside."""
+        """Return whether a step is inside."""
         return self.first <= step and (self.last is None or step <= self.last)
 
 

@@ -1,4 +1,4 @@
-"""What the spool asks the loader: how far senders have to be slowed."""
+"""The interface by which the spool asks the loader how much to slow senders."""
 
 from typing import Protocol
 

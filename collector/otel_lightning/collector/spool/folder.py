@@ -20,7 +20,7 @@ def spool_folder(store_path: Path) -> Path:
 
 
 def dead_letters(store_path: Path) -> Path:
-    """Return the folder for what cannot be stored, whoever found it: `forget` erases from it."""
+    """Return the folder for requests that cannot be stored; `forget` erases from it."""
     return spool_folder(store_path) / SET_ASIDE
 
 

@@ -239,7 +239,7 @@ class Spool:
     def _begin_again(self) -> None:
         """Go on after a failed sync, in a new segment, once the disk has synced something there.
 
-        What was acknowledged is in the segments before, which were synced.
+        Acknowledged requests are in the segments before, which were synced.
         """
         self._segments.truncate()
         self._segments.begin_segment()

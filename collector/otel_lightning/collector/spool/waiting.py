@@ -17,7 +17,7 @@ class WaitingRequest(NamedTuple):
 
 
 def acknowledge(requests: Iterable[WaitingRequest]) -> None:
-    """Tell the senders that their requests are durable."""
+    """Answer the senders that their requests are durable."""
     for one in requests:
         if one.done.set_running_or_notify_cancel():  # False if the sender disconnected
             one.done.set_result(None)

@@ -273,7 +273,7 @@ def keep_files_private() -> None:
 
 @contextmanager
 def _private() -> Iterator[int]:
-    """Make files of the block private; yield the umask of before."""
+    """Make files of the block private; yield the previous umask."""
     previous_mask = os.umask(OTHERS)
     try:
         yield previous_mask

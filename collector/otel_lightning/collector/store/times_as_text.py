@@ -13,12 +13,12 @@ Choice = Callable[[pa.DataType], bool]
 
 
 def is_time(kind: pa.DataType) -> bool:
-    """Tell whether a type is a time of any unit."""
+    """Return whether a type is a time of any unit."""
     return bool(pa.types.is_timestamp(kind) or pa.types.is_time(kind))
 
 
 def has_nanoseconds(kind: pa.DataType) -> bool:
-    """Tell whether a type is a time that Python has no type for."""
+    """Return whether a type is a time that Python has no type for."""
     return is_time(kind) and kind.unit == "ns"
 
 

@@ -1,1 +1,1 @@
-"""What the commands of both programs share for reading options and for writing to a terminal."""
+"""Options and terminal output, which the commands of both programs share."""

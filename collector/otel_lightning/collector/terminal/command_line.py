@@ -80,7 +80,7 @@ class CommandGroup(click.Group):
         for parameter in cmd.params:
             if isinstance(parameter, click.Option):
                 parameter.show_envvar = True
-                _tell_default(parameter)
+                _move_default(parameter)
         cmd.short_help = cmd.short_help or cmd.get_short_help_str(SUMMARY_CHARACTERS)
         super().add_command(cmd, name)
 
@@ -95,8 +95,8 @@ class CommandGroup(click.Group):
             raise NoSuchCommand(error.command_name, possibilities=names, ctx=ctx) from None
 
 
-def _tell_default(option: click.Option) -> None:
-    """Move a default that is told in words, `[default: never]`, beside the variable in the help.
+def _move_default(option: click.Option) -> None:
+    """Move a default that is given in words, `[default: never]`, beside the variable in the help.
 
     Click would show two pairs of brackets.
     """

@@ -132,7 +132,7 @@ def _of_bytes(path: Path, data: bytes) -> Iterator[Item]:
 
 
 def _is_csv(head: bytes) -> bool:
-    """Tell whether bytes begin with a line of text that has commas."""
+    """Return whether bytes begin with a line of text that has commas."""
     try:
         line = head.splitlines()[0].decode("utf-8-sig")
     except UnicodeDecodeError:

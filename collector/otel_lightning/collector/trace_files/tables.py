@@ -46,7 +46,7 @@ def parquet_rows(path: Path) -> Iterator[Row]:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Tell whether values of a type are read as text: times, and bytes, which may be text."""
+    """Return whether values of a type are read as text: times, and bytes, which may be text."""
     return is_time(kind) or bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 option = partial(shared_option, command="run")
 SHOWN_REASONS = 3
-"""Reasons of lost and failed attempts that are told, the most frequent ones."""
+"""Number of reasons of lost and failed attempts that are printed, the most frequent ones."""
 
 
 @click.command(
@@ -182,7 +182,7 @@ def print_report(report: "Report", store: str) -> None:
 
 
 def _notes(report: "Report") -> tuple[tuple[int, str, str, str], ...]:
-    """Return numbers that are told if they are not 0, with their words after 1 and after more."""
+    """Return numbers that are printed unless they are 0, with their singular and plural."""
     from otel_lightning.learner.rollout_runner.attempts import KEPT_OUTPUT
 
     return (

@@ -48,7 +48,7 @@ LABELS = {
     "kl_per_token": "KL divergence from the model before, per token",
     "best_step": "Step of the lowest validation loss, which was kept",
 }
-"""What each metric is called in the output; other names are printed as words."""
+"""Name of each metric in the output; other names are printed as words."""
 weights_option = partial(option, command="weights")
 TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
 

@@ -126,7 +126,7 @@ def validate(credit: str) -> Sequence[Method]:
 
 
 def compares(credit: str, options: Options) -> bool:
-    """Tell whether a credit compares the rollouts of a task with each other.
+    """Return whether a credit compares the rollouts of a task with each other.
 
     If it does, the only rollout of a task has the advantage 0, so learning ignores it.
 

@@ -99,7 +99,7 @@ class Method:
         return self.function(steps, options)
 
     def is_comparing(self, options: Options) -> bool:
-        """Tell whether the method compares rollouts under these settings."""
+        """Return whether the method compares rollouts under these settings."""
         return self.compares(options) if callable(self.compares) else self.compares
 
 

@@ -19,7 +19,7 @@ from otel_lightning.learner.runs import to_json
 Part = TypeVar("Part")
 PROMPTS, POLICY, WEIGHTS = "prompts", "policy", "weights"
 KINDS = (PROMPTS, POLICY, WEIGHTS)
-"""What a loop can learn, in the order in which a round learns it."""
+"""The kinds that a loop can learn, in the order of a round."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class Loop:
     def alpha(self, number: int) -> float:
         """Return the error probability of each gate of a round.
 
-        What is left of the loop's is divided evenly among the rounds to come, and then among the
+        The rest of the loop's is divided evenly among the rounds to come, and then among the
         gates of the round, so that all rounds together err with probability `[gate] alpha` at most.
         """
         spent = sum(

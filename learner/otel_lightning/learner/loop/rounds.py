@@ -105,7 +105,7 @@ def _prepared(config: Config, store: Path, folder: Path) -> Loop:
 
 
 def _has_run(loop: Loop) -> bool:
-    """Tell whether a stage has ended, or a run of the agent has begun."""
+    """Return whether a stage has ended, or a run of the agent has begun."""
     runs = runs_folder(loop.store)
     begun = (file.name.startswith(f"{loop.config.name}.") for file in runs.glob("*"))
     return any(number > 0 for number, _ in loop.state.ended) or any(begun)

@@ -140,7 +140,7 @@ def _end_group(pid: int) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """Tell whether a process of the group still runs; a zombie does not."""
+    """Return whether a process of the group still runs; a zombie does not."""
     with suppress(ChildProcessError):
         # Leaves the zombie for `wait`, which reads its exit code.
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)

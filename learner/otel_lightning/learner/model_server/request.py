@@ -78,7 +78,7 @@ class Tool(_Part):
 
 
 class StreamOptions(_Part):
-    """What a stream contains in addition to the answer."""
+    """Options of a stream: further chunks beside the answer."""
 
     include_usage: bool = False
 

@@ -1,4 +1,4 @@
-"""Load a model, open the port and answer until the process is told to stop."""
+"""Load a model, open the port and answer until the process receives a stop signal."""
 
 import contextlib
 import socket
@@ -60,7 +60,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(served: ServedModel, listener: socket.socket, port_file: Path | None) -> None:
-    """Answer requests until the process is told to stop."""
+    """Answer requests until the process receives a stop signal."""
     host, port = listener.getsockname()[:2]
     if port_file:
         # Another process polls for the file and must never see it empty.

@@ -246,7 +246,7 @@ def _summarised(
     Args:
         judged: The policy and its verdict.
         choices: All logged choices, shape [N]; the reward is NaN where it is missing.
-        data: What it was learned from.
+        data: The data that it was learned from.
         request: The settings.
         version: Version of the policy.
     """
@@ -365,7 +365,7 @@ def _notes(choices: Choices, data: _Data, request: Request) -> tuple[str, ...]:
 
     Args:
         choices: The choices with a reward.
-        data: What the policy was learned from.
+        data: The data that the policy was learned from.
         request: The settings.
     """
     notes: list[str] = [data.rule] if data.rule else []

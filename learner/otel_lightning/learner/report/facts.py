@@ -53,7 +53,7 @@ class RunRow:
         return str(self.config.get("key") or self.config.get("model") or self.command)
 
     def is_like(self, other: "RunRow") -> bool:
-        """Tell whether another run learned the same kind of thing."""
+        """Return whether another run learned the same kind of thing."""
         return (self.command, self.subject) == (other.command, other.subject)
 
 

@@ -28,7 +28,7 @@ def to_svg(figure: Figure, name: str, label: str) -> str:
     Args:
         figure: The figure.
         name: Name of the plot on the page, for ids.
-        label: What the plot shows, for readers that do not see it.
+        label: Description of the plot, for readers that do not see it.
     """
     file = io.BytesIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)

@@ -124,7 +124,7 @@ def _values(attempt: Attempt, files: Mapping[str, Path | None]) -> dict[str, Any
 def status_of(ended: Ended) -> tuple[str, str | None]:
     """Classify the end of an attempt, with the reason.
 
-    Only the agent's own exit is `ok` or `failed`. What the agent did not decide is `lost`.
+    Only the agent's own exit is `ok` or `failed`. An end that the agent did not decide is `lost`.
     """
     if ended.status == "timeout":
         return TIMEOUT, ended.reason

@@ -59,7 +59,7 @@ ROLLOUT_ID_REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link of the chain, and whether it holds; None where it could not be told."""
+    """One link of the chain, and whether it holds; None where that is unknown."""
 
     name: str
     holds: bool | None

@@ -63,7 +63,7 @@ class Job:
     environment: "dict[str, str] | None" = None
     """Further variables of the agent."""
     stdin: str = "json"
-    """What the agent reads: `json` (the task), `input` (its input as text) or `none`."""
+    """Standard input of the agent: `json` (the task), `input` (its input as text) or `none`."""
     endpoint: str | None = None
     """OTLP receiver to send to; by default the ingester of the store."""
     max_output: int = 64 * 2**20

@@ -197,7 +197,7 @@ def _run(job: Job, grading: Grading, rollouts: Sequence[Planned], context: RunCo
             note_interrupted_elsewhere(job, rollouts, past, context.journal, opened)
         _send_tasks([rollout.task for rollout in rollouts], context.receiver, opened)
         if job.endpoint:
-            # Nobody else has asked it yet: a wrong token has to be told before an agent runs.
+            # It was not asked before: a wrong token has to be reported before an agent runs.
             context.receiver.send_held()
         if opened is not None and opened.server is not None:
             context.connection = opened

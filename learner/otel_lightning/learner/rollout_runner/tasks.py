@@ -27,7 +27,7 @@ class Task:
 
     task_id: str
     fields: Mapping[str, Any]
-    """What the agent is given, by name; the id is not among them."""
+    """The fields that the agent gets, by name; the id is not among them."""
     expected: Any = None
     metadata: Any = None
     has_own_id: bool = True
@@ -45,7 +45,7 @@ class Task:
 
     @cached_property
     def input_hash(self) -> str:
-        """Hash of what the agent is given beside the id, without white space and capitals."""
+        """Hash of the fields without the id, and without white space and capitals."""
         return sha256(_canonical(_folded(dict(self.fields)))).hexdigest()
 
     @cached_property

@@ -153,7 +153,7 @@ def _read(row: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase") -> Examp
 
 
 def has_uncarried_parts(row: Mapping[str, Any], *, are_tokens_logged: bool) -> bool:
-    """Tell whether a transition has images or other parts that tokens cannot carry.
+    """Return whether a transition has images or other parts that tokens cannot carry.
 
     Tool arguments that are not JSON, and tools that are not functions, are in logged tokens, but a
     chat template cannot write them.

@@ -272,7 +272,7 @@ def _dataset(rows: Sequence[Row], folder: Path) -> datasets.Dataset:
 
 
 def quiet() -> None:
-    """Hide the progress bars of the libraries: they mix with ours, and fill log files."""
+    """Hide the progress bars of the libraries: they would mix with ours and fill log files."""
     os.environ.setdefault("TQDM_DISABLE", "1")
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]

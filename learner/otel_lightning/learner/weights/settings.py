@@ -63,7 +63,7 @@ class Training:
     shuffle_rewards: int | None = None
     find_lr: bool = False
     trl: Mapping[str, Any] = field(default_factory=dict)
-    """Other arguments of TRL's trainer, which win over ours."""
+    """Other arguments of TRL's trainer, which override ours."""
     algorithm: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the algorithm."""
 

@@ -12,7 +12,7 @@ HEX = np.array([f"{byte:02x}".encode() for byte in range(256)], dtype="S2")
 
 
 def is_id(ids: pa.Array, size: int) -> pa.Array:
-    """Tell of each id, shape [N], whether it has `size` bytes that are not all zero."""
+    """Return for each id, shape [N], whether it has `size` bytes that are not all zero."""
     zero = pa.scalar(bytes(size), ids.type)
     return pc.and_(pc.equal(pc.binary_length(ids), size), pc.not_equal(ids, zero))
 

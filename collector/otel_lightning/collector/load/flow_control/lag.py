@@ -83,12 +83,12 @@ class Lag:
         return f"storing and deriving lag {lag:.0f} seconds, more than --max-lag"
 
     def stored(self, size: int, seconds: float) -> None:
-        """Note that `size` bytes were stored; call `note` before it."""
+        """Record that `size` bytes were stored; call `note` before it."""
         self._inherited = max(self._inherited - size, 0)
         self._pacing.stored(size, max(self._new_ids - self._ids_before, 0), seconds)
 
     def derived(self, traces: int, seconds: float) -> None:
-        """Note that traces and log records were derived."""
+        """Record that traces and log records were derived."""
         self._pacing.derived(traces, seconds)
 
     def note(self, store: Store, waiting: Iterable[str], unstored_ns: int | None) -> None:

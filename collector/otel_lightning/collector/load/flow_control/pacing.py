@@ -22,7 +22,7 @@ LONGEST_PAUSE_SECONDS = 5.0
 MEMORY_SECONDS = 20.0
 """Time over which a cost is averaged: an older measurement counts for less and less."""
 BATCH_BYTES, BATCH_TRACES = 2_000_000, 200
-"""What the fixed cost of a batch equals: without it a small batch would look expensive."""
+"""Fixed cost of a batch: without it a small batch would look expensive."""
 
 
 class Cost:

@@ -45,7 +45,7 @@ PUBLIC = re.compile(
         )
     )
 )
-"""What an answer may tell of a reason: the system's errors, the kinds of DuckDB's, and ours."""
+"""Parts of a reason that an answer may have: errors of the system, kinds of DuckDB's, and ours."""
 
 
 class Health(NamedTuple):

@@ -80,7 +80,7 @@ class WrongPaths:
         self._logged: set[str] = set()
 
     def note(self, path: str, reason: str) -> None:
-        """Log what the sender is told, unless this path was logged before."""
+        """Log the answer to the sender, unless this path was logged before."""
         with self._lock:
             if path in self._logged or len(self._logged) >= MOST_LOGGED:
                 return

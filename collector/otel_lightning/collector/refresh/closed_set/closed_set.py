@@ -99,7 +99,7 @@ class ClosedSet:
         )
 
     def is_complete(self) -> bool:
-        """Tell whether no trace is left to read."""
+        """Return whether no trace is left to read."""
         return not self._frontier
 
     def settled(self) -> list[str]:
@@ -218,7 +218,7 @@ class ClosedSet:
         return [one for one in trace_ids if one not in read]
 
     def has_to_wait(self) -> bool:
-        """Tell whether a trace belongs to a rollout that waits; such a trace waits with it."""
+        """Return whether a trace belongs to a rollout that waits; such a trace waits with it."""
         if not self._waiting or not self._frontier:
             return False
         self._choose(self._frontier)

@@ -28,7 +28,7 @@ LEAST_SERVED = 3
 
 @dataclass(slots=True)
 class _Uses:
-    """What the copies of one store were good for."""
+    """How much the sorted copies of one store were used."""
 
     served: int = 0
     """Number of refreshes that read the present copy."""

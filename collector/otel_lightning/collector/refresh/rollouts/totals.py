@@ -128,7 +128,7 @@ def totals(calls: Calls, tools: Tools, agents: Agents) -> list[Totals]:
 
 
 class _OtherRows(NamedTuple):
-    """What a rollout has beside its calls."""
+    """Numbers of a rollout beside those of its calls."""
 
     tools: int
     failed_tools: int

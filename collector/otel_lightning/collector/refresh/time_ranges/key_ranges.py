@@ -94,7 +94,7 @@ class KeyRanges:
         return [*conditions, UNTIMED] if any(part.has_untimed for part in parts) else conditions
 
     def wrote(self, store: Store, keys: Keys, now_ns: int) -> None:
-        """Note that keys, shape [N], were written at a time, Unix nanoseconds."""
+        """Record that keys, shape [N], were written at a time, Unix nanoseconds."""
         parts = self._parts
         if parts is None:
             return

@@ -74,7 +74,7 @@ class RecentTraces:
         self._replaced: set[str] | None = None
 
     def arrived(self, trace_ids: Iterable[str], are_new: Iterable[bool], received_ns: int) -> None:
-        """Note that spans or log records came.
+        """Record that spans or log records came.
 
         Args:
             trace_ids: Ids of their traces.
@@ -93,7 +93,7 @@ class RecentTraces:
         self._shorten()
 
     def wrote_keys(self, trace_ids: Iterable[str], now_ns: int) -> None:
-        """Note that keys of traces were written; their former keys are deleted."""
+        """Record that keys of traces were written; their former keys are deleted."""
         for trace_id in trace_ids:
             if bounds := self._bounds.get(trace_id):
                 self._bounds[trace_id] = bounds._replace(keys_ns=now_ns)
@@ -105,7 +105,7 @@ class RecentTraces:
         earliest: EarliestTimes,
         in_part: Iterable[str] = (),
     ) -> None:
-        """Note that the derived rows of traces were replaced.
+        """Record that the derived rows of traces were replaced.
 
         Args:
             trace_ids: Traces whose former rows were all deleted.
@@ -128,7 +128,7 @@ class RecentTraces:
 
     @contextmanager
     def noting_replaced(self) -> Iterator[None]:
-        """Note for the block the traces whose derived rows are replaced, for `take_replaced`."""
+        """Record for the block the traces whose derived rows are replaced, for `take_replaced`."""
         self._replaced = set()
         try:
             yield
@@ -195,7 +195,7 @@ def recent_traces(store: Store) -> RecentTraces:
 
 
 def note_earliest(table: str, rows: pa.Table, earliest: EarliestTimes) -> None:
-    """Note the earliest time of some new rows of a table."""
+    """Record the earliest time of some new rows of a table."""
     if table not in TIMES or not len(rows):
         return
     column = TIMES[table]

@@ -47,7 +47,7 @@ class Quarantine:
         return max(self._deaths.values(), default=0) >= MOST_DEATHS
 
     def note_death(self, names: Iterable[str]) -> None:
-        """Note that a worker died on a batch."""
+        """Record that a worker died on a batch."""
         self._deaths.update(names)
         if self.holds_traces:
             self.retry_at = time.monotonic() + RETRY_SECONDS

@@ -146,7 +146,7 @@ class Worker:
         Raises:
             WorkerError: If they cannot be read.
             WorkerDiedError: If the process has ended.
-            Exception: What iterating over the spans has raised.
+            Exception: The error that iterating over the spans raised.
         """
         return TiedKeys(unpacked(self._next()[1]))
 

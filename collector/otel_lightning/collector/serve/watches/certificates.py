@@ -37,7 +37,7 @@ class CertificateWatch(BackgroundThread):
         self.note_loaded()
 
     def note_loaded(self) -> None:
-        """Note that the server has read the files; the thread looks at them soon."""
+        """Record that the server has read the files; the thread looks at them soon."""
         try:
             self._loaded = self._tls.validities()
         except (OSError, ValueError, LookupError) as error:

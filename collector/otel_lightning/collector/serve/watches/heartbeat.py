@@ -35,7 +35,7 @@ class Heartbeat(BackgroundThread):
         self._announced = store, server
 
     def look(self) -> None:
-        """Note that the process lives, and write the server file again if it is gone."""
+        """Record that the process lives, and write the server file again if it is gone."""
         self._last_run.note_alive()
         if self._announced is None or os.path.lexists(server_file(self._announced[0])):
             return

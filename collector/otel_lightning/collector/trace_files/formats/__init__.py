@@ -31,7 +31,7 @@ class Format(Protocol):
     NAME: str
 
     def matches(self, row: Json) -> bool:
-        """Tell whether this is a record of the store."""
+        """Return whether this is a record of the store."""
 
     def read(self, row: Json) -> Iterator[Exported]:
         """Yield what the record holds.

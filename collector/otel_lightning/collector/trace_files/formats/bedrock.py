@@ -35,7 +35,7 @@ METRICS = "amazon-bedrock-invocationMetrics"
 
 
 def matches(row: Json) -> bool:
-    """Tell whether this is a record of the log."""
+    """Return whether this is a record of the log."""
     return row.get("schemaType") == KIND
 
 

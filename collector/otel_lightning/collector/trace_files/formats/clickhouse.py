@@ -24,7 +24,7 @@ LINK = ("TraceId", "SpanId", "TraceState", "Attributes")
 
 
 def matches(row: Json) -> bool:
-    """Tell whether this is a row of `otel_traces` or `otel_logs`."""
+    """Return whether this is a row of `otel_traces` or `otel_logs`."""
     return row.keys() >= SPAN or row.keys() >= LOG
 
 

@@ -23,7 +23,7 @@ FIELDS = frozenset({"span.kind", "otel.status_code", "otel.status_description", 
 
 
 def matches(row: Json) -> bool:
-    """Tell whether this is a trace of Jaeger."""
+    """Return whether this is a trace of Jaeger."""
     return {"traceID", "spans", "processes"} <= row.keys()
 
 

@@ -39,7 +39,7 @@ KEPT = ("lightning.", "session.id", "gen_ai.conversation.id")
 
 
 def matches(row: Json) -> bool:
-    """Tell whether this is an observation, a trace or a score of Langfuse."""
+    """Return whether this is an observation, a trace or a score of Langfuse."""
     names = _snake(row).keys()
     return names >= OBSERVATION or names >= SCORE or names >= TRACE
 

@@ -33,7 +33,7 @@ COUNTS = {"prompt_tokens": "input", "completion_tokens": "output", "total_tokens
 
 
 def matches(row: Json) -> bool:
-    """Tell whether this is a run or a feedback of LangSmith."""
+    """Return whether this is a run or a feedback of LangSmith."""
     return row.keys() >= RUN or row.keys() >= FEEDBACK
 
 

@@ -25,7 +25,7 @@ RATINGS = {"yes": 1.0, "no": 0.0}
 
 
 def matches(row: Json) -> bool:
-    """Tell whether this is a trace of MLflow."""
+    """Return whether this is a trace of MLflow."""
     trace = _trace(row)
     data = trace.get("data")
     return "info" in trace and isinstance(data, Mapping) and "spans" in data

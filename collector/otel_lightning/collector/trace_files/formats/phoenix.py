@@ -33,7 +33,7 @@ UNDERSCORE = re.compile(r"_([a-z])")
 
 
 def matches(row: Json) -> bool:
-    """Tell whether this is a span or an annotation of Phoenix."""
+    """Return whether this is a span or an annotation of Phoenix."""
     names = row.keys()
     return "annotator_kind" in row or any(names >= one for one in (SPAN, OTLP_SPAN, CELLS))
 

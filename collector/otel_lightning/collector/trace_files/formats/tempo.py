@@ -18,7 +18,7 @@ NAME = "Tempo"
 
 
 def matches(row: Json) -> bool:
-    """Tell whether this object holds the spans of a trace, by resource."""
+    """Return whether this object holds the spans of a trace, by resource."""
     return isinstance(_resources(row), list)
 
 

@@ -45,7 +45,7 @@ def _following(values: Values, steps: Steps) -> Floats:
 
 
 def _compares(options: Options) -> bool:
-    """Tell whether the value comes from the task's other rollouts."""
+    """Return whether the value comes from the task's other rollouts."""
     return options.value == "leave_one_out"
 
 

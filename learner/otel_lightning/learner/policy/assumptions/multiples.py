@@ -28,7 +28,7 @@ def with_multiples_as_one(rows: pl.DataFrame, units: Units) -> tuple[pl.DataFram
 
     Args:
         rows: The choices: columns task_hash, arm, outcome, propensity and policy_version.
-        units: What already counts as one task.
+        units: The rollouts that already count as one task.
     """
     tasks = _contents(rows)
     counts = tasks["content"].value_counts()["count"].to_numpy().astype(np.int64)

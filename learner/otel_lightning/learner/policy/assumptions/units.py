@@ -275,7 +275,7 @@ def _one_of_each(rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
 
 
 def _beyond_chance(bets: pl.DataFrame) -> bool:
-    """Tell whether the stakes grew beyond chance: in the whole log, in a part, or for a value."""
+    """Return whether the stakes grew beyond chance: in the whole log, in a part, or for a value."""
     growth = bets["growth"].to_numpy()
     parts = _log_mean([part.sum() for part in np.array_split(growth, PARTS)])
     by_value = bets.group_by("value").agg(pl.sum("growth"))["growth"].to_list()

@@ -118,7 +118,7 @@ def _with_copies_as_tasks(
 
 
 def _failed(rewards: pl.Series, threshold: float | None) -> pl.Series:
-    """Tell which rewards are failures; without a threshold, those below the middle of the range.
+    """Return which rewards are failures; without a threshold, those below the middle of the range.
 
     If all rewards are equal, they are failures unless they are above 0.
     """

@@ -185,7 +185,7 @@ def _object_with_prompt(body: str) -> dict[str, Any] | None:
             # Reads one JSON value and ignores what follows; `end` is where it ends.
             value, end = decoder.raw_decode(body, start)
         except RecursionError:
-            return None  # whoever nests that deep writes no prompt, and each brace would take long
+            return None  # no prompt is nested that deep, and each brace would take long
         except ValueError:
             value, end = None, start + 1
         if isinstance(value, dict) and isinstance(value.get("prompt"), str):

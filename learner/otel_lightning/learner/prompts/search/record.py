@@ -49,7 +49,7 @@ class Evaluation:
 
 @dataclass(slots=True)
 class Beginning:
-    """What a search began with, which the log may tell otherwise by now."""
+    """The inputs at the start of a search; the log may have changed since."""
 
     parent: str
     value: Any
@@ -62,7 +62,7 @@ class Beginning:
 
 @dataclass(slots=True)
 class SearchRecord:
-    """What a search has done so far; with a folder, each change is on the disk at once."""
+    """The evaluations of a search so far; with a folder, each change is saved at once."""
 
     name: str = "search"
     folder: Path | None = None
@@ -100,7 +100,7 @@ class SearchRecord:
         )
 
     def begin(self, number: int, key: str, rollouts: int) -> None:
-        """Note an evaluation before its first rollout, unless an earlier start has noted it."""
+        """Record an evaluation before its first rollout, unless an earlier start has noted it."""
         if self._is_known(number, key):
             return
         unused = self.cost(number, key)
@@ -108,12 +108,12 @@ class SearchRecord:
         self._save()
 
     def end(self, number: int, graded: Sequence[Graded]) -> None:
-        """Note the rewards of an evaluation."""
+        """Record the rewards of an evaluation."""
         self.evaluations[number].graded = list(graded)
         self._save()
 
     def give_up(self) -> None:
-        """Note that the next start shall begin a new search."""
+        """Record that the next start shall begin a new search."""
         self.given_up = True
         self._save()
 

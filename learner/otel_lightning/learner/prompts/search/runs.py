@@ -81,7 +81,7 @@ class Runs:
     def _without_rewards(self, report: Report) -> DataError:
         """Return the error that says whose fault it is: the agent's, or the grader's."""
         if not report.statuses.get(OK):
-            # What has failed is not run again, so going on would end here each time.
+            # Failed rollouts are not run again, so the next start would end here, too.
             self.record.give_up()
             return DataError(
                 f"No rollout of the search has a reward, because none ended well "

@@ -68,7 +68,7 @@ class Evaluated:
     rewards: Mapping[str, float]
     """Reward of each graded task, by its id."""
     records: Mapping[str, Record]
-    """What the proposing model is shown of a task, by its id; tasks without text have none."""
+    """The record that the proposing model sees, by task id; tasks without text have none."""
 
 
 Evaluate = Callable[[Sequence[AgentTask], Any, int], Evaluated]
@@ -234,7 +234,7 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
         return new
 
     def should_stop(self) -> bool:
-        """Tell whether the next iteration could exceed the budget, or the model has failed."""
+        """Return whether the next iteration could exceed the budget, or the model has failed."""
         # Asked before each iteration: one begins only if the budget covers the most that it may
         # take.
         return self.failure is not None or self.spent + self._search.iteration > self._search.budget

@@ -39,7 +39,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class VariantChange:
-    """What a run changes about the variants of a flag."""
+    """The variants that a run adds to a flag, and those that it retires."""
 
     flags: Path
     """The flag file."""
@@ -76,7 +76,7 @@ def candidates_of(document: Mapping[str, Any], key: str) -> dict[str, str]:
 
 
 def written_by(document: Mapping[str, Any], key: str, run_id: str) -> bool:
-    """Tell whether a run has written its variants into the flag file already."""
+    """Return whether a run has written its variants into the flag file already."""
     metadata = document["flags"][key].get("metadata") or {}
     return any(
         name.startswith(f"{CANDIDATE}.") and str(value).split(" ")[-1] == run_id

@@ -46,7 +46,7 @@ class HopelessError(DataError):
     def __init__(self, problem: str, advice: str) -> None:
         super().__init__(f"{problem} {advice}")
         self.problem = problem
-        """What is wrong, without what to do in `lightning-learn run`."""
+        """The problem, without the advice for `lightning-learn run`."""
 
 
 @dataclass(frozen=True, slots=True)

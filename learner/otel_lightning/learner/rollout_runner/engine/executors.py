@@ -41,7 +41,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSettings:
-    """What all attempts of a run share, whichever executor runs them."""
+    """Settings that all attempts of a run share, whichever executor runs them."""
 
     job: Job
     """The command and its limits."""

@@ -24,7 +24,7 @@ def note_interrupted_elsewhere(
     journal: Journal,
     store: Rows,
 ) -> None:
-    """Note attempts of which the store has calls and no end: a machine was lost with its journal.
+    """Record attempts of which the store has calls and no end: a machine was lost with its journal.
 
     Run again under the same id, such a rollout would have the calls of both attempts.
     """

@@ -19,7 +19,7 @@ from otel_lightning.learner.rollout_runner.plan import runs_folder
 LOCK = "ingester-users.lock"
 POLL_SECONDS = 0.1
 MESSAGE_SECONDS = 1.0
-"""A wait that is shorter is not told."""
+"""Shortest wait that is reported."""
 
 
 @dataclass(frozen=True, slots=True)

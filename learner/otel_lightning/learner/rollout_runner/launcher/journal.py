@@ -71,7 +71,7 @@ class Journal:
         self.write(*({"event": "ended", **asdict(end)} for end in ends))
 
     def note_interrupted(self) -> list[Ended]:
-        """Note that attempts which started and never ended were interrupted; return them."""
+        """Record that attempts which started and never ended were interrupted; return them."""
         cut = [
             Ended(rollout_id, INTERRUPTED, started.time, time.time_ns(), reason=RUNNER_KILLED)
             for rollout_id, started in self.started.items()
@@ -82,7 +82,7 @@ class Journal:
         return cut
 
     def note_stored(self, rollouts: Iterable[str]) -> None:
-        """Note that attempts are in the store, and delete their output here."""
+        """Record that attempts are in the store, and delete their output here."""
         names = list(rollouts)
         self.write({"event": "stored", "rollout_ids": names})
         self.stored.update(names)

@@ -148,7 +148,7 @@ class Processes:
         self._send({"ask": {**task, "worker": spec.message()}})
 
     def dismiss_workers(self, seconds: float) -> None:
-        """Tell all workers that there are no more tasks, and wait until they have ended."""
+        """Let all workers end after the task that they have, and wait until they have ended."""
         self._services.pop(WORKERS, None)
         self._send({"dismiss": {}})
         self._await_service(WORKERS, seconds)

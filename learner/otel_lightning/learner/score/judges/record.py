@@ -39,7 +39,7 @@ class Selection:
     max_characters: int = 60_000
 
     def takes(self, agent: str | None) -> bool:
-        """Tell whether the calls of an agent are in the record."""
+        """Return whether the calls of an agent are in the record."""
         return not self.agents or any(fnmatchcase(agent or "", name) for name in self.agents)
 
 

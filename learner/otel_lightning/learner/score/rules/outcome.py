@@ -25,12 +25,12 @@ class Exclusion:
     """Rollouts (or calls, as `rollout/span`) without a score, and the reason."""
 
     reason: str
-    what: tuple[str, ...]
+    ids: tuple[str, ...]
 
     def __str__(self) -> str:
-        more = len(self.what) - SHOWN
-        named = ", ".join(self.what[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-        return f"{len(self.what)} left out: {self.reason} ({named})."
+        unnamed = len(self.ids) - SHOWN
+        named = ", ".join(self.ids[:SHOWN]) + (f" and {unnamed} more" if unnamed > 0 else "")
+        return f"{len(self.ids)} left out: {self.reason} ({named})."
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def checked(scored: Scored, calls: pl.DataFrame) -> Scored:
         The scores that may be written; all others become exclusions.
     """
     scores = scored.scores.with_columns(reason=_reason(scored.scores, calls))
-    # Equal scores given twice are one. What is still double after this contradicts itself.
+    # Equal scores given twice are one. Scores that are still duplicates contradict each other.
     kept = scores.filter(pl.col("reason").is_null()).drop("reason").unique(maintain_order=True)
     clashes = pl.struct(*JUDGED, "name").is_duplicated()
     contradictory = kept.filter(clashes).with_columns(reason=pl.lit("several different scores"))
@@ -84,7 +84,7 @@ def _reason(scores: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
 
 def _exclusions(dropped: pl.DataFrame) -> Iterator[Exclusion]:
     rollout = pl.col("rollout_id").fill_null("NULL")
-    what = pl.concat_str(rollout, "span_id", separator="/", ignore_nulls=True)
-    named = dropped.select("reason", what=what).unique(maintain_order=True)
+    ids = pl.concat_str(rollout, "span_id", separator="/", ignore_nulls=True)
+    named = dropped.select("reason", ids=ids).unique(maintain_order=True)
     for (reason,), group in named.group_by(["reason"], maintain_order=True):
-        yield Exclusion(str(reason), tuple(group["what"]))
+        yield Exclusion(str(reason), tuple(group["ids"]))

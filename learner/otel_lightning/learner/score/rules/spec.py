@@ -42,7 +42,7 @@ class Rule:
 
 
 def is_spec(text: str | None) -> bool:
-    """Tell whether a text names a rule, and not existing rewards.
+    """Return whether a text names a rule, and not existing rewards.
 
     Example:
         >>> is_spec("rewards.py:grade"), is_spec("grade.sql"), is_spec("task_success")

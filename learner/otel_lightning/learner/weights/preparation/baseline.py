@@ -36,7 +36,7 @@ def with_baseline(
 
 
 def _are_graded(examples: Sequence[Example]) -> bool:
-    """Tell whether rollouts of the train split have more than two different rewards."""
+    """Return whether rollouts of the train split have more than two different rewards."""
     return len({e.outcome for e in examples if e.split == TRAIN}) > BINARY
 
 

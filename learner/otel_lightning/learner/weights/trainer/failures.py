@@ -77,7 +77,7 @@ def _resume(checkpoints: Path, unlike: str = "") -> str:
 
 
 def _cause(error: Exception, training: "Training") -> str | None:
-    """Name the option that an error comes from, if one can be told."""
+    """Name the option that caused an error, if it can be determined."""
     package = type(error).__module__.partition(".")[0]
     if package in training.report_to:
         return f"--report-to {package} failed"
@@ -94,7 +94,7 @@ def _cause(error: Exception, training: "Training") -> str | None:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Tell whether memory of the CPU or the GPU ran out."""
+    """Return whether memory of the CPU or the GPU ran out."""
     # torch raises RuntimeError with these words; there is no class for memory of the CPU.
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(words in text for words in MEMORY)

@@ -278,7 +278,7 @@ def scoring(model: nn.Module, temperature: float) -> Iterator[nn.Module]:
     if hasattr(model, "get_base_model"):
         inner = cast("Any", model).get_base_model()
     # The fused head replaces `forward` on the instance. If a trainer has done so already, its
-    # version is put back; else deleting ours uncovers the one of the class.
+    # version is put back; otherwise deleting ours uncovers the one of the class.
     patched = "forward" in vars(inner)
     before = inner.forward
     add_fused_lm_head(inner, temperature=temperature)
