@@ -64,7 +64,7 @@ def list_verdict(given: list[Any], expected: list[Any], wire: list[tuple[str, An
 
 
 def id_sent(fact: Any, wire: list[tuple[str, Any]]) -> bool:
-    """Tell whether a tool call's id was sent: equal arguments may be another call's."""
+    """Return whether a tool call's id was sent: equal arguments may be another call's."""
     return not isinstance(fact, tuple) or len(fact) < 3 or on_wire(wire, fact[0])
 
 
@@ -73,7 +73,7 @@ def cut(leaf: Any) -> bool:
 
 
 def partly(given: Any, whole: Any) -> bool:
-    """Tell whether a fact is a part of a whole one: None for what was left out, text cut short."""
+    """Return whether a fact is a part of a whole one: None for what was left out, text cut short."""
     if isinstance(given, tuple) and isinstance(whole, tuple):
         return len(given) == len(whole) and all(map(partly, given, whole))
     if isinstance(given, str) and isinstance(whole, str):
@@ -239,7 +239,7 @@ def scalar_facts(call: LlmCall, truth: dict[str, Any], wire: list[Any]) -> Itera
 
 
 def stated(wire: list[tuple[str, Any]], name: str, given: Any) -> bool:
-    """Tell whether the instrumentation itself states a wrong name, under the conventions' key."""
+    """Return whether the instrumentation itself states a wrong name, under the conventions' key."""
     return (f".gen_ai.{name.replace('_', '.', 1)}", given) in wire
 
 
@@ -267,7 +267,7 @@ def error_type_verdict(call: LlmCall, true: dict[str, Any], capture: Capture) ->
 
 
 def stated_error(call: LlmCall, capture: Capture) -> bool:
-    """Tell whether the instrumentation itself names the error so: a wrapper's own exception."""
+    """Return whether the instrumentation itself names the error so: a wrapper's own exception."""
     keys = (".error.type", ".exception.type")
     return any(
         key.endswith(keys) and str(leaf).endswith(call.error_type or "\0")
