@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from otel_lightning.learner.errors import DataError
     from otel_lightning.learner.export.write import Exported, export_transitions
-    from otel_lightning.learner.policy.learn import Request as PolicyRequest
     from otel_lightning.learner.policy.learn import learn_policy
+    from otel_lightning.learner.policy.request import Request as PolicyRequest
     from otel_lightning.learner.prompts.logged.rollouts import Window as PromptWindow
     from otel_lightning.learner.prompts.proposals.ask import Proposer
     from otel_lightning.learner.prompts.proposals.plan import Request as PromptRequest
@@ -31,7 +31,7 @@ HOMES = {
     "Endpoint": "score.judges.endpoint",
     "Exported": "export.write",
     "Plan": "score.judges.judging",
-    "PolicyRequest": "policy.learn:Request",
+    "PolicyRequest": "policy.request:Request",
     "PromptJudge": "score.judges.endpoint",
     "PromptRequest": "prompts.proposals.plan:Request",
     "PromptWindow": "prompts.logged.rollouts:Window",

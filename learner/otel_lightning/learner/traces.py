@@ -18,7 +18,7 @@ from otel_lightning.learner.transitions.make import Settings, Summary, make_tran
 if TYPE_CHECKING:
     from otel_lightning.collector.show.rollout import Rollout
     from otel_lightning.learner.policy.learn import Learned as LearnedPolicy
-    from otel_lightning.learner.policy.learn import Request
+    from otel_lightning.learner.policy.request import Request
     from otel_lightning.learner.prompts.proposals.ask import Proposer
     from otel_lightning.learner.prompts.proposals.plan import Proposed
     from otel_lightning.learner.prompts.proposals.plan import Request as PromptRequest

@@ -10,7 +10,8 @@ import pytest
 from support.running import finish
 
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner.policy.learn import Request, learn_policy
+from otel_lightning.learner.policy.learn import learn_policy
+from otel_lightning.learner.policy.request import Request
 from otel_lightning.learner.policy.serving import flag_document, flag_file, ship
 from otel_lightning.learner.policy.serving.compare_record import describe_served
 from otel_lightning.learner.policy.serving.versions import policies_of, promotions_of
@@ -28,7 +29,8 @@ KILLED = """
 import os, pathlib, signal, sys
 from pathlib import Path
 from otel_lightning.collector.store import Store
-from otel_lightning.learner.policy.learn import Request, learn_policy
+from otel_lightning.learner.policy.learn import learn_policy
+from otel_lightning.learner.policy.request import Request
 
 left = int(sys.argv[3])
 

@@ -18,7 +18,8 @@ from support.browser import CHROMIUM, chromium
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.cli import cli
-from otel_lightning.learner.policy.learn import Request, learn_policy
+from otel_lightning.learner.policy.learn import learn_policy
+from otel_lightning.learner.policy.request import Request
 from otel_lightning.learner.report.doubts import correlations, rank_correlation
 
 if TYPE_CHECKING:

@@ -124,7 +124,8 @@ def policy(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Learn the share of traffic for each variant of a flag, and compare it to the live policy."""
     with expected_errors():
-        from otel_lightning.learner.policy.learn import Request, learn_policy
+        from otel_lightning.learner.policy.learn import learn_policy
+        from otel_lightning.learner.policy.request import Request
         from otel_lightning.learner.policy.softmax.choice_arrays import Settings
 
         settings = Settings(estimator, exploration, kl_weight, entropy, trust_region)

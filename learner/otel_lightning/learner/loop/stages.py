@@ -147,7 +147,8 @@ def judge_prompts(loop: Loop, number: int) -> Result:
 
 def learn_shares(loop: Loop, number: int) -> Result:
     """Learn the shares of the variants from the rollouts so far, and promote them if they pass."""
-    from otel_lightning.learner.policy.learn import Request, learn_policy
+    from otel_lightning.learner.policy.learn import learn_policy
+    from otel_lightning.learner.policy.request import Request
     from otel_lightning.learner.policy.softmax.choice_arrays import Settings
 
     part = required(loop.config.policy)

@@ -1,24 +1,19 @@
 """`lightning-learn policy`: learn a policy from logged choices and judge it on held-out tasks."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
-import polars as pl
 
 from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.collector.terminal.quantities import number_of
-from otel_lightning.learner.arrays import Booleans
 from otel_lightning.learner.errors import DataError, RefusedError
-from otel_lightning.learner.evaluate.confidence import ALPHA
 from otel_lightning.learner.evaluate.gate import Verdict, as_recorded
-from otel_lightning.learner.evaluate.reward_range import Range, Rewards
+from otel_lightning.learner.evaluate.reward_range import Rewards
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy.arms import Arm, describe
-from otel_lightning.learner.policy.assumptions.drift import drift, live_at_once
+from otel_lightning.learner.policy.assumptions.drift import drift
 from otel_lightning.learner.policy.gate.judge import (
     ENOUGH_REWARDED,
     Demands,
@@ -27,27 +22,20 @@ from otel_lightning.learner.policy.gate.judge import (
     learn_and_judge,
     learn_and_judge_in_context,
 )
-from otel_lightning.learner.policy.logged.choices import LoggedChoices, as_choices, read_choices
-from otel_lightning.learner.policy.logged.window import Window
+from otel_lightning.learner.policy.learning_data import (
+    LearningData,
+    check_served,
+    number_arms,
+    read_learning_data,
+)
+from otel_lightning.learner.policy.logged.choices import LoggedChoices
+from otel_lightning.learner.policy.request import Request
 from otel_lightning.learner.policy.serving import flag_document, flag_file, joint
-from otel_lightning.learner.policy.serving.canary import stable_document
 from otel_lightning.learner.policy.serving.served import features_of, shares_in_context
-from otel_lightning.learner.policy.serving.settled import settle
 from otel_lightning.learner.policy.serving.ship import promote
-from otel_lightning.learner.policy.serving.versions import (
-    add_policy,
-    forget_run,
-    known_versions,
-    policies_of,
-    promotions_of,
-)
-from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Settings
-from otel_lightning.learner.policy.softmax.features import (
-    Features,
-    check_leaks,
-    read_features,
-    read_spec,
-)
+from otel_lightning.learner.policy.serving.versions import add_policy, forget_run, policies_of
+from otel_lightning.learner.policy.softmax.choice_arrays import Choices
+from otel_lightning.learner.policy.softmax.features import check_leaks, read_spec
 from otel_lightning.learner.runs import (
     Run,
     candidates_warning,
@@ -55,53 +43,6 @@ from otel_lightning.learner.runs import (
     judged_before,
     recorded_in,
 )
-from otel_lightning.learner.score import rules
-from otel_lightning.learner.task_splits import TRAIN
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The policy to learn, the data to learn from, and the files to read and write."""
-
-    key: str
-    flags: Path
-    output: Path
-    reward: str | None = None
-    held_out: float = 0.3
-    shuffle_rewards: int | None = None
-    task_by: str = "user"
-    since: datetime | None = None
-    until: datetime | None = None
-    missing: str | None = None
-    propensities: str = "auto"
-    reward_range: Range | None = None
-    least_gain: float = 0.0
-    alpha: float = ALPHA
-    """Error probability of the gate."""
-    promote: bool = False
-    features: Path | None = None
-    """TOML file of features; None learns a policy without features."""
-    settings: Settings = field(default_factory=Settings)
-    run_id: str | None = None
-    """Id of the run and version of the policy; rows of a run that was killed are replaced. None
-    makes a new id."""
-
-    @property
-    def window(self) -> Window:
-        """Which logged choices to read."""
-        worst = self.reward_range[0] if self.reward_range else None
-        return Window(
-            key=self.key,
-            reward=self.reward,
-            held_out=self.held_out,
-            since=self.since,
-            until=self.until,
-            missing=self.missing,
-            worst=worst,
-            propensities=self.propensities,
-            shuffle_rewards=self.shuffle_rewards,
-            task_by=self.task_by,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,41 +102,18 @@ def _promote(store: StoreLike, request: Request, learned: Learned) -> None:
         raise DataError(str(refusal)) from refusal
 
 
-class _Data(NamedTuple):
-    """The data that a policy is learned from, and the live policy that it is compared with."""
-
-    logged: LoggedChoices
-    rows: pl.DataFrame
-    """The choices with a reward, then those without one."""
-    spec: dict[str, str]
-    """SQL expression of each declared feature."""
-    features: Features
-    """Values of the features for each row."""
-    document: dict[str, Any]
-    """The flag file with the live policy: during a canary, the policy before the canary."""
-    live: dict[str, float]
-    """Share of the traffic that the live policy gives each arm."""
-    rule: str | None
-    """Report of the rule that gave the rewards; None without a rule."""
-
-    @property
-    def in_train(self) -> Booleans:
-        """Whether each row is for training, shape [N]; the others are held out."""
-        return (self.rows["split"] == TRAIN).to_numpy()
-
-
 def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
     document = flag_file.read_flag_file(request.flags, request.key)
     joint.check_alone(document["flags"], request.key, store)
-    _check_served(document, request)
+    check_served(document, request)
     if request.promote:
         request.output.parent.mkdir(parents=True, exist_ok=True)
     spec = read_spec(request.features) if request.features else {}
     with opened(store) as db:
-        data = _read(db, request, document, spec)
+        data = read_learning_data(db, request, document, spec)
     # The store is closed while learning computes, so that an ingester or another command can open
     # it.
-    choices = _choices(data.rows, document, request)
+    choices = number_arms(data.rows, document, request)
     rewarded = ~np.isnan(choices.rewards)
     if not data.in_train[rewarded].any():
         raise DataError(
@@ -208,38 +126,8 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         return _record(db, run, learned, request, live=data.live, parameters=parameters)
 
 
-def _read(store: Store, request: Request, document: dict[str, Any], spec: dict[str, str]) -> _Data:
-    """Read the logged choices, their features and the live policy.
-
-    Args:
-        store: An open store.
-        request: The flag, the reward and the window.
-        document: The content of the flag file.
-        spec: SQL expression of each declared feature.
-    """
-    settle(store, request.key, request.flags)
-    # The rule comes after all that can be refused without it: it may run for long.
-    name, rule = rules.resolve_reward(store, request.reward)
-    window = replace(request.window, reward=name)
-    logged = read_choices(store, window, known_versions(store, request.key))
-    _check_one_live(store, request.key, logged.rows)
-    rows = logged.rows
-    if logged.unrewarded.height:
-        rows = pl.concat([rows, logged.unrewarded])
-    stable = stable_document(store, request.key, document)
-    return _Data(
-        logged=logged,
-        rows=rows,
-        spec=spec,
-        features=read_features(store, spec, rows["rollout_id"]),
-        document=stable,
-        live=flag_document.live_shares(stable, request.key),
-        rule=str(rule) if rule else None,
-    )
-
-
 def _summarised(
-    judged: Judged, choices: Choices, data: _Data, request: Request, version: str
+    judged: Judged, choices: Choices, data: LearningData, request: Request, version: str
 ) -> Learned:
     """Describe a judged policy with the shares that would be served, and the notes on the data.
 
@@ -270,55 +158,8 @@ def _summarised(
     )
 
 
-def _check_one_live(store: Store, key: str, rows: pl.DataFrame) -> None:
-    """Refuse choices of two policies that were live at once: a gain needs one policy to beat."""
-    changes = [(row["time"], row["action"]) for row in promotions_of(store, key)]
-    if problem := live_at_once(rows, changes):
-        raise DataError(
-            f"{problem} Two flag files serve flag '{key}', so no policy can be compared with the "
-            "live one. Serve one file, or give each agent a key of its own; then leave out with "
-            "--since what came before."
-        )
-
-
-def _check_served(document: dict[str, Any], request: Request) -> None:
-    served = set(flag_document.variants(document, request.key))
-    if len(served - flag_document.retired(document, request.key)) < 2:  # noqa: PLR2004 - a choice needs two
-        raise DataError(
-            f"Flag '{request.key}' in '{request.flags}' may serve fewer than two variants, so "
-            "there is nothing to choose. Add a variant, or raise a weight of 0."
-        )
-    # The gain over a flag that serves nothing would be the whole value of the new policy.
-    flag_document.check_serves(document, request.key, request.flags)
-
-
-def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> Choices:
-    """Number the arms: first the variants in the order of the file, then arms it no longer has."""
-    logged_arms = set(rows["arm"].unique())
-    tried = set(rows["arm"].filter(rows["outcome"].is_not_null()).unique())
-    variants = flag_document.variants(document, request.key)
-    retired = flag_document.retired(document, request.key)
-    arms = variants + sorted(logged_arms - set(variants))
-    served = np.array([arm in variants and arm not in retired for arm in arms], dtype=bool)
-    may_serve = [arm for arm in variants if arm not in retired]
-    flag_document.check_logged(tried, may_serve, request.key, request.flags)
-    if len(tried) == 1:
-        raise DataError(
-            f"Only arm '{min(tried)}' of flag '{request.key}' was tried, by "
-            f"{number_of(rows.height, 'rollout')}, so there is nothing to compare. Serve at least "
-            "two variants, collect rollouts, then run this again."
-        )
-    # Equal rewards have no gradient and no variance; the estimators would divide by 0.
-    if rows["outcome"].min() == rows["outcome"].max():
-        raise DataError(
-            f"All {rows.height} rewards for flag '{request.key}' are {rows['outcome'][0]:g}, so "
-            "they say nothing about the arms. Choose another reward with --reward."
-        )
-    return replace(as_choices(rows, arms), served=served)
-
-
 def _learn_and_judge(
-    choices: Choices, data: _Data, request: Request
+    choices: Choices, data: LearningData, request: Request
 ) -> tuple[Judged, dict[str, Any]]:
     """Learn and judge a contextual policy if features are declared, else one without features.
 
@@ -348,7 +189,7 @@ def _learn_and_judge(
     return judged, parameters
 
 
-def _live_part(data: _Data, request: Request) -> dict[str, Any]:
+def _live_part(data: LearningData, request: Request) -> dict[str, Any]:
     """Return the live policy's part of the flag; refuse if it sees an undeclared feature."""
     part = flag_document.flag_part(data.document, request.key)
     unknown = [name for name in features_of(part) if name not in data.features.names]
@@ -360,7 +201,7 @@ def _live_part(data: _Data, request: Request) -> dict[str, Any]:
     return part
 
 
-def _notes(choices: Choices, data: _Data, request: Request) -> tuple[str, ...]:
+def _notes(choices: Choices, data: LearningData, request: Request) -> tuple[str, ...]:
     """Say in sentences what a user should know about the data.
 
     Args:

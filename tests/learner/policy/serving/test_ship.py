@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.cli import cli
-from otel_lightning.learner.policy.learn import Request, learn_policy
+from otel_lightning.learner.policy.learn import learn_policy
+from otel_lightning.learner.policy.request import Request
 from otel_lightning.learner.policy.serving import flag_document, versions
 from otel_lightning.learner.policy.serving import flag_file as files
 
