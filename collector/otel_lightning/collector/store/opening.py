@@ -91,21 +91,13 @@ def open_store(
     unreached = None
     if server := read_server(path):
         check_answers(path, server)
-        # A process that is stopping may close its port first: then open the file itself.
         try:
             attached = _attach(server, server.reader if read_only else server.token)
         except duckdb.Error as error:
+            # A process that is stopping may close its port first: then open the file itself.
             unreached = _why_unreached(path, server, error)
         else:
-            attached.path = path
-            try:
-                if not read_only:
-                    check_server(attached)
-                attached.spill_privately(path)
-            except BaseException:
-                attached.close()
-                raise
-            return attached
+            return _prepared(attached, path, read_only=read_only)
     if not path.exists() and (read_only or not create):
         named = shlex.quote(str(path))
         raise StoreError(
@@ -115,14 +107,8 @@ def open_store(
     try:
         store = open_file(path, read_only=read_only, to_serve=to_serve)
     except StoreError as error:
-        if unreached and LOCKED in str(error):
-            raise StoreError(unreached) from error
-        if LOCKED in str(error) and is_of_another_version(path):
-            raise StoreError(
-                f"'{path}' is served by an otel-lightning of another version: '{server_file(path)}'"
-                f" lacks what version {version('otel-lightning')} needs. Use the same version for "
-                "both: restart lightning-ingest after an upgrade."
-            ) from error
+        if LOCKED in str(error) and (reason := unreached or _why_another_version(path)):
+            raise StoreError(reason) from error
         raise
     store.path = path
     try:
@@ -134,6 +120,30 @@ def open_store(
         store.close()
         raise
     return store
+
+
+def _prepared(attached: Store, path: Path, *, read_only: bool) -> Store:
+    """Check a served store that was attached, and let it spill privately; close it on an error."""
+    attached.path = path
+    try:
+        if not read_only:
+            check_server(attached)
+        attached.spill_privately(path)
+    except BaseException:
+        attached.close()
+        raise
+    return attached
+
+
+def _why_another_version(path: Path) -> str | None:
+    """Return why a locked store cannot be reached if another version serves it, otherwise None."""
+    if not is_of_another_version(path):
+        return None
+    return (
+        f"'{path}' is served by an otel-lightning of another version: '{server_file(path)}' lacks "
+        f"what version {version('otel-lightning')} needs. Use the same version for both: restart "
+        "lightning-ingest after an upgrade."
+    )
 
 
 def check_server(store: Store) -> None:
@@ -184,15 +194,15 @@ def open_when_free(path: Path, seconds: float, *, to_serve: bool = False) -> Sto
     Raises:
         StoreError: As for `open_store`.
     """
-    deadline, has_told = time.monotonic() + seconds, False
+    deadline, is_logged = time.monotonic() + seconds, False
     while True:
         try:
             return open_store(path, to_serve=to_serve)
         except StoreError as error:
             if LOCKED not in str(error) or time.monotonic() >= deadline:
                 raise
-        if not has_told:
-            has_told = True
+        if not is_logged:
+            is_logged = True
             logger.warning("Waiting up to %g s: another process holds '%s'.", seconds, path)
         time.sleep(AGAIN_SECONDS)
 
