@@ -199,7 +199,7 @@ def faults_of(backup: Backup, clients: Clients) -> Iterator[str]:
             yield f"{backup.path.name}: {problem}"
         derive_all(copy, backup.path)
         for finding in check_deep(copy, backup.path, SAMPLE):
-            if not finding.well:
+            if not finding.is_fine:
                 yield f"{backup.path.name}: {finding.name}: {finding.value}"
 
 
@@ -218,7 +218,7 @@ def faults_of_the_rest(store: Path, clients: Clients) -> Iterator[str]:
         yield from faults_of_spans(opened, clients.acknowledged, sent)
         yield from faults_of_derived(opened)
         for finding in check_deep(opened, store):
-            if not finding.well:
+            if not finding.is_fine:
                 yield f"{finding.name}: {finding.value}"
 
 

@@ -43,7 +43,7 @@ def store(path: Path) -> Iterator[Store]:
 
 
 def unwell(store: Store, path: Path) -> list[str]:
-    return [finding.name for finding in check_deep(store, path) if not finding.well]
+    return [finding.name for finding in check_deep(store, path) if not finding.is_fine]
 
 
 def test_a_sound_store_agrees(store: Store, path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_derived_row_that_is_not_what_the_spans_say_is_named(
     sample: int | None, store: Store, path: Path
 ) -> None:
     store.execute("UPDATE llm_calls SET operation = 'text_completion'")
-    unwell = [finding for finding in check_deep(store, path, sample) if not finding.well]
+    unwell = [finding for finding in check_deep(store, path, sample) if not finding.is_fine]
     assert [finding.name for finding in unwell] == ["llm_calls derived again"]
     assert f"1 of 1 trace differ, such as {(b't' * 16).hex()}" in unwell[0].value
 
@@ -137,6 +137,6 @@ def test_a_disk_that_hangs_when_it_is_read_is_named(store: Store, path: Path) ->
 def test_a_file_in_place_of_the_spool_is_named(path: Path) -> None:
     spool_folder(path).write_text("not a folder")
     (told,) = check_disks(path)
-    assert not told.well
+    assert not told.is_fine
     assert str(spool_folder(path)) in told.value
     assert "move it away" in told.value

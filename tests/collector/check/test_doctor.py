@@ -63,7 +63,7 @@ def found(store: Store, tmp_path: Path, *bodies: bytes) -> dict[str, Problem]:
     return {one.name: one for one in diagnose(store)}
 
 
-def test_a_store_in_which_all_is_well_has_no_findings(store: Store, tmp_path: Path) -> None:
+def test_a_store_in_which_all_is_fine_has_no_findings(store: Store, tmp_path: Path) -> None:
     assert found(store, tmp_path, body({}, {})) == {}
 
 
@@ -77,13 +77,13 @@ def told(tmp_path: Path, exit_code: int) -> list[str]:
 def test_a_store_without_rewards_says_how_to_give_them(store: Store, tmp_path: Path) -> None:
     assert not found(store, tmp_path, body({}))
     store.close()
-    well, missing = told(tmp_path, 0)
-    assert well == "No faults were found in the traces."
+    no_fault, missing = told(tmp_path, 0)
+    assert no_fault == "No faults were found in the traces."
     assert missing.startswith("The store has no rewards, and learning needs them: send")
     with open_store(tmp_path / "traces.duckdb") as again:
         event = ("gen_ai.evaluation.result", {"gen_ai.evaluation.score.value": "1.0"})
         assert not found(again, tmp_path, body({"trace": 9, "events": [event]}))
-    assert told(tmp_path, 0) == [well]
+    assert told(tmp_path, 0) == [no_fault]
 
 
 def test_a_store_without_model_calls_says_that_there_is_nothing_to_learn_from(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.deliveries import single_requests
 
-from otel_lightning.collector.check.counts import check
+from otel_lightning.collector.check.counts import check_store
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import Store, open_store
@@ -62,8 +62,8 @@ def test_the_last_state_is_stored_in_whatever_order_they_come(
         (span,) = stored(store)
         assert span["ends"] == END
         assert dict(span["attributes"])["judgment.output"] == "It shines."
-        found = {finding.name: finding for finding in check(store, path)}
-    assert found["repeated ids"].well
+        found = {finding.name: finding for finding in check_store(store, path)}
+    assert found["repeated ids"].is_fine
 
 
 @given(st.permutations([0, 1, 2]))

@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.running import finish
 
-from otel_lightning.collector.check.counts import check
+from otel_lightning.collector.check.counts import check_store
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.spool.format import Position
 from otel_lightning.collector.store import StoreError, open_store
@@ -40,9 +40,9 @@ def test_another_run_with_the_same_ids_is_rejected_and_kept(tmp_path: Path) -> N
         assert row["reason"].startswith("repeated ids: span 0000000000000002 of trace 7474")
         (kept,) = map(json.loads, Path(row["file"]).read_text().splitlines())
         assert (kept["name"], kept["attributes"]) == ("b", {"gen_ai.request.model": "b"})
-        found = {finding.name: finding for finding in check(store, path)}
+        found = {finding.name: finding for finding in check_store(store, path)}
     assert found["repeated ids"].value == "1 span not stored; see rejected"
-    assert not found["repeated ids"].well
+    assert not found["repeated ids"].is_fine
 
 
 def test_a_batch_that_was_undone_and_comes_again_is_counted_and_kept_once(tmp_path: Path) -> None:

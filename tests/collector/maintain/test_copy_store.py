@@ -31,7 +31,7 @@ def test_a_store_of_any_schema_is_copied_and_derived(name: str, tmp_path: Path) 
         assert counts(store) == received | {"spans": received["spans"] + waiting}
         scores = counts(store, ("scores",))["scores"]
         assert scores == (0 if name == "unreleased-9a6e502" else 1)
-        assert [one for one in check_deep(store, new) if not one.well] == []
+        assert [one for one in check_deep(store, new) if not one.is_fine] == []
 
 
 def test_a_copy_has_the_rows_that_loading_the_same_recordings_gives(tmp_path: Path) -> None:

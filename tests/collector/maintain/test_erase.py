@@ -146,7 +146,7 @@ def test_what_is_erased_is_in_no_table_and_no_byte(
         assert len(store.query("FROM llm_calls")) == 2
         assert len(store.query("FROM scores")) == 1
         assert len(store.query("FROM task_messages")) == 1  # traces 3 and 4 have the same text
-        assert [one for one in check_deep(store, path) if not one.well] == []
+        assert [one for one in check_deep(store, path) if not one.is_fine] == []
 
 
 @pytest.mark.parametrize("served", [False, True])
@@ -259,7 +259,7 @@ def test_a_rollout_that_keeps_a_trace_is_derived_again_without_the_erased_one(
     assert (erased.traces, erased.rollouts) == (1, 0)
     with open_store(path) as store:
         assert sorted(store.query("FROM llm_calls")["step"].to_pylist()) == [0, 0, 0]
-        assert [one for one in check_deep(store, path) if not one.well] == []
+        assert [one for one in check_deep(store, path) if not one.is_fine] == []
 
 
 @pytest.mark.parametrize("name", ["old", "main", "temp.x", "a'b \"c"])

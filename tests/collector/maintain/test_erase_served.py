@@ -145,7 +145,7 @@ def test_receiving_goes_on_and_nothing_else_is_lost(ingester: Ingester) -> None:
         assert SECRET not in file.read_bytes(), file
     with open_store(ingester.store) as store:
         assert store.count("mine") == 2
-        assert [one for one in check_deep(store, ingester.store) if not one.well] == []
+        assert [one for one in check_deep(store, ingester.store) if not one.is_fine] == []
         assert store.count("llm_calls") == len(expected)
     assert not list(ingester.store.parent.glob(".*.partial"))
 
@@ -292,7 +292,7 @@ def test_a_kill_leaves_the_old_or_the_new_store(
     assert set(expected) - set(found) == set(), "lost"
     assert not any(SECRET in file.read_bytes() for file in files(last.store.parent))
     with open_store(last.store) as store:
-        assert [one for one in check_deep(store, last.store) if not one.well] == []
+        assert [one for one in check_deep(store, last.store) if not one.is_fine] == []
 
 
 def test_the_token_that_only_reads_cannot_forget(ingester: Ingester) -> None:

@@ -50,7 +50,7 @@ def test_a_store_of_a_release_is_migrated_loaded_into_and_derived(
         assert counts(store) == before | {"spans": before["spans"] + new}
         assert counts(store, ("llm_calls",))["llm_calls"] > calls["llm_calls"]
         assert counts(store, ("scores",))["scores"] == calls["scores"]
-        assert [one for one in check_deep(store, path) if not one.well] == []
+        assert [one for one in check_deep(store, path) if not one.is_fine] == []
     open_store(path).close()
 
 

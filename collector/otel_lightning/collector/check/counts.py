@@ -33,14 +33,14 @@ COUNTED = (
 
 
 class Finding(NamedTuple):
-    """One line of the report; `well` is False if a person should look at it."""
+    """One line of the report; `is_fine` is False if a person should look at it."""
 
     name: str
     value: str
-    well: bool = True
+    is_fine: bool = True
 
 
-def check(store: Store, path: Path) -> list[Finding]:
+def check_store(store: Store, path: Path) -> list[Finding]:
     """Count the rows of each table, and report backlogs, rejected rows and alarms."""
     counts = {table: store.count(table) for table in COUNTED}
     alarms = read_alarms(path)
@@ -51,7 +51,7 @@ def check(store: Store, path: Path) -> list[Finding]:
         Finding("receiving", running),
         Finding("versions", f"otel-lightning {version('otel-lightning')}, schema {schema}, "
                 f"duckdb {version('duckdb')}"),
-        *(Finding(table, f"{counts[table]:,}", _is_well(table, counts)) for table in COUNTED),
+        *(Finding(table, f"{counts[table]:,}", _is_fine(table, counts)) for table in COUNTED),
         _repeated(store),
         _backlog(store, path),
         _derive_backlog(store, is_late=LAGGING in {alarm.name for alarm in alarms}),
@@ -63,7 +63,7 @@ def check(store: Store, path: Path) -> list[Finding]:
 def check_unopened(path: Path, error: StoreError) -> list[Finding]:
     """Report what is known of a store that cannot be opened, and the reason."""
     return [
-        Finding("store", str(error), well=False),
+        Finding("store", str(error), is_fine=False),
         *_faults(path, read_alarms(path), read_server(path)),
     ]
 
@@ -82,7 +82,7 @@ def check_disks(path: Path) -> list[Finding]:
     for problem in faults.values():
         if problem and HANGS in problem:
             raise StoreError(f"{problem} So nothing was counted.")
-    return [Finding(name, problem, well=False) for name, problem in faults.items() if problem]
+    return [Finding(name, problem, is_fine=False) for name, problem in faults.items() if problem]
 
 
 def _faults(path: Path, alarms: list[Alarm], server: Server | None) -> Iterator[Finding]:
@@ -93,7 +93,7 @@ def _faults(path: Path, alarms: list[Alarm], server: Server | None) -> Iterator[
             yield Finding("last process", f"{former.told}; it was started again")
         yield from _running(server, {alarm.name for alarm in alarms})
     elif (end := unasked_end(path)) and not is_running(path):
-        yield Finding("last process", f"{end.told}; start it again", well=False)
+        yield Finding("last process", f"{end.told}; start it again", is_fine=False)
 
 
 def _running(server: Server, in_file: set[str]) -> Iterator[Finding]:
@@ -108,10 +108,10 @@ def _running(server: Server, in_file: set[str]) -> Iterator[Finding]:
     except StoreError as error:
         # With TLS it may ask for a client certificate, which this command does not have.
         if server.tls_cert is None:
-            yield Finding("answers", str(error), well=False)
+            yield Finding("answers", str(error), is_fine=False)
         return
     for name in sorted(raised_alarms(text) - in_file):
-        yield Finding(f"alarm {name}", KINDS.get(name, "see its log"), well=False)
+        yield Finding(f"alarm {name}", KINDS.get(name, "see its log"), is_fine=False)
     if requests := requests_read_again(text):
         yield Finding("read again", f"{number_of(requests, 'request')} of the last process")
     if rows := ids_to_read(text):
@@ -122,7 +122,7 @@ def _running(server: Server, in_file: set[str]) -> Iterator[Finding]:
             f"{number_of(clients, 'connection')} to the port for {port} spoke another protocol: "
             "lost"
         )
-        yield Finding("wrong port", f"{detail}; see doctor", well=False)
+        yield Finding("wrong port", f"{detail}; see doctor", is_fine=False)
 
 
 def _backlog(store: Store, path: Path) -> Finding:
@@ -133,7 +133,7 @@ def _backlog(store: Store, path: Path) -> Finding:
     try:
         unstored = waiting(store, path)
     except OSError as error:
-        return Finding("spool backlog", fault(spool_folder(path), error), well=False)
+        return Finding("spool backlog", fault(spool_folder(path), error), is_fine=False)
     if not store.server or not unstored:
         return Finding("spool backlog", number_of(unstored, "byte"), unstored == 0)
     received_ns = oldest_waiting(store, path)
@@ -159,7 +159,7 @@ def _derive_backlog(store: Store, *, is_late: bool) -> Finding:
     stale = find_stale(store)
     if stale.oldest_ns is None:
         text = "traces that an upgrade, --rebuild or --no-derive left" if stale.has_undated else ""
-        return Finding("not derived", text or "nothing waits", well=True)
+        return Finding("not derived", text or "nothing waits", is_fine=True)
     return Finding("not derived", _oldest(stale.oldest_ns), not is_late)
 
 
@@ -174,15 +174,15 @@ def _unfinished(store: Store, path: Path) -> Iterator[Finding]:
     if UnfinishedErasure.of(path) is None:
         return
     text = "it goes on, or was interrupted" if store.server else "it was interrupted"
-    yield Finding("forget", f"{text}; run it again if it has ended", well=False)
+    yield Finding("forget", f"{text}; run it again if it has ended", is_fine=False)
 
 
 def _alarm(alarm: Alarm) -> Finding:
     since = datetime.fromtimestamp(alarm.since, UTC).isoformat(timespec="seconds")
-    return Finding(f"alarm {alarm.name}", f"since {since}: {alarm.reason}", well=False)
+    return Finding(f"alarm {alarm.name}", f"since {since}: {alarm.reason}", is_fine=False)
 
 
-def _is_well(table: str, counts: dict[str, int]) -> bool:
+def _is_fine(table: str, counts: dict[str, int]) -> bool:
     # A rejected row was not stored, and an unread span has no derived rows: these two should stay
     # empty. The other numbers are neither good nor bad.
     return table not in ("rejected", "unread_spans") or counts[table] == 0

@@ -26,7 +26,7 @@ def check_deep(store: Store, path: Path, sample: int | None = None) -> list[Find
     folder = spool_folder(path)
     broken = damaged(folder, spool_position(store), writing=store.server is not None)
     return [
-        Finding("spool", f"{number_of(broken, 'byte')} cannot be read", well=broken == 0),
+        Finding("spool", f"{number_of(broken, 'byte')} cannot be read", is_fine=broken == 0),
         *(_duplicates(store, table, key) for table, key in KEYS.items()),
         *(_orphans(store, table) for table in DERIVED),
         *(_derived_again(compared, store) for compared in compare(store, sample)),
@@ -44,7 +44,7 @@ def _derived_again(compared: Compared, store: Store) -> Finding:
         name,
         f"{len(wrong):,} of {number_of(compared.traces, 'trace')} differ, such as {example}. "
         f"Run: {next_command('lightning-ingest derive --rebuild', store)}",
-        well=False,
+        is_fine=False,
     )
 
 
@@ -60,4 +60,4 @@ def _orphans(store: Store, table: str) -> Finding:
 
 def _counted(store: Store, name: str, query: str) -> Finding:
     rows = int(store.query(query)["n"][0].as_py())
-    return Finding(name, number_of(rows, "row"), well=rows == 0)
+    return Finding(name, number_of(rows, "row"), is_fine=rows == 0)

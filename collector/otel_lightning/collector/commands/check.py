@@ -1,11 +1,15 @@
 """`lightning-ingest check` and `doctor`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from otel_lightning.collector.commands.options import STORE
 from otel_lightning.collector.terminal.command_line import expected_errors
+
+if TYPE_CHECKING:
+    from otel_lightning.collector.check.counts import Finding
 
 
 @click.command()
@@ -16,32 +20,37 @@ from otel_lightning.collector.terminal.command_line import expected_errors
               help="With --deep: number of traces to derive again.  [default: all]")  # fmt: skip
 def check(store: Path, *, deep: bool, sample: int | None) -> None:
     """Count the stored rows and check the store; exit code 1 if there is a fault."""
-    from otel_lightning.collector.check.counts import check as find
-    from otel_lightning.collector.check.counts import check_disks, check_unopened
-    from otel_lightning.collector.check.deep import check_deep
-    from otel_lightning.collector.store import StoreError, check_server, open_store
     from otel_lightning.collector.store.print_rows import printable
 
     with expected_errors():
-        disks = []
-        try:
-            disks = check_disks(store)
-            with open_store(store, read_only=True) as opened:
-                check_server(opened)
-                findings = find(opened, store)
-                if deep:
-                    findings += check_deep(opened, store, sample)
-        except StoreError as error:
-            if not store.exists():
-                raise
-            findings = check_unopened(store, error)
-    findings += disks
+        findings = _findings(store, sample, deep=deep)
     for finding in findings:
-        mark = "" if finding.well else click.style("  <- look here", fg="red")
+        mark = "" if finding.is_fine else click.style("  <- look here", fg="red")
         click.echo(f"{finding.name:>22}  {printable(finding.value)}{mark}")
-    if not all(finding.well for finding in findings):
+    if not all(finding.is_fine for finding in findings):
         raise SystemExit(1)
     click.echo("No faults were found.")
+
+
+def _findings(store: Path, sample: int | None, *, deep: bool) -> "list[Finding]":
+    """Check a store, also one that cannot be opened; the disks come last."""
+    from otel_lightning.collector.check.counts import check_disks, check_store, check_unopened
+    from otel_lightning.collector.check.deep import check_deep
+    from otel_lightning.collector.store import StoreError, check_server, open_store
+
+    disks: list[Finding] = []
+    try:
+        disks = check_disks(store)
+        with open_store(store, read_only=True) as opened:
+            check_server(opened)
+            findings = check_store(opened, store)
+            if deep:
+                findings += check_deep(opened, store, sample)
+    except StoreError as error:
+        if not store.exists():
+            raise
+        findings = check_unopened(store, error)
+    return findings + disks
 
 
 @click.command()

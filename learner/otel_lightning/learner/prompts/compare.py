@@ -167,32 +167,51 @@ def apply_decision(store: StoreLike, comparison: Comparison, decision: Decision)
         ChangedError: If another program changes the flag file in between.
     """
     key, flags = comparison.key, comparison.flags
-    losers = [arm for arm in decision.verdicts if arm != decision.winner]
     with opened(store) as db:
         settle(db, key, flags)
         document = flag_file.read_flag_file(flags, key)
-        live = flag_document.live_shares(document, key)
         served = (document["flags"][key].get("metadata") or {}).get(POLICY_VERSION)
         # The version in the file says whether this decision was carried out already, by a process
         # that was killed afterwards.
         if served != decision.run_id:
-            # Rows of a process that was killed before it changed the file.
-            forget_run(db, decision.run_id)
-            _record(db, comparison, decision, live)
-            if decision.winner is not None:
-                shares = _shares(live, decision, losers)
-                _add_policy(db, key, decision.run_id, shares, served)
-                try:
-                    promote(db, key, flags, version=decision.run_id)
-                except OSError as error:
-                    raise DataError(
-                        f"'{decision.winner}' won and is recorded, but '{flags}' cannot be "
-                        f"written: {error.strerror}. Once it can, give the same command again."
-                    ) from error
-            elif any(arm in live for arm in losers):
-                change_variants(db, VariantChange(flags, key, decision.run_id, retired=losers))
-    now = flag_document.live_shares(flag_file.read_flag_file(flags, key), key)
-    return replace(decision, shares=now)
+            live = flag_document.live_shares(document, key)
+            _carry_out(db, comparison, decision, live, served)
+    shares = flag_document.live_shares(flag_file.read_flag_file(flags, key), key)
+    return replace(decision, shares=shares)
+
+
+def _carry_out(
+    db: Store,
+    comparison: Comparison,
+    decision: Decision,
+    live: Mapping[str, float],
+    served: str | None,
+) -> None:
+    """Record a decision, and change the flag file.
+
+    Args:
+        db: An open store.
+        comparison: The flag and its file.
+        decision: The winner, and the other candidates.
+        live: Share of each variant in the file now.
+        served: Version of the policy in the file now.
+    """
+    key, flags = comparison.key, comparison.flags
+    losers = [arm for arm in decision.verdicts if arm != decision.winner]
+    # Rows of a process that was killed before it changed the file.
+    forget_run(db, decision.run_id)
+    _record(db, comparison, decision, live)
+    if decision.winner is not None:
+        _add_policy(db, key, decision.run_id, _shares(live, decision, losers), served)
+        try:
+            promote(db, key, flags, version=decision.run_id)
+        except OSError as error:
+            raise DataError(
+                f"'{decision.winner}' won and is recorded, but '{flags}' cannot be written: "
+                f"{error.strerror}. Once it can, give the same command again."
+            ) from error
+    elif any(arm in live for arm in losers):
+        change_variants(db, VariantChange(flags, key, decision.run_id, retired=losers))
 
 
 def _shares(

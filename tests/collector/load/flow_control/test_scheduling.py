@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from support.running import LIMIT_S, eventually
 
 from otel_lightning.collector.alarms import Alarms, alarms_file
-from otel_lightning.collector.check.counts import check
+from otel_lightning.collector.check.counts import check_store
 from otel_lightning.collector.last_run import Run
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.flow_control.lag import Lag
@@ -189,12 +189,12 @@ def test_a_long_wait_to_be_derived_is_an_alarm_that_check_and_senders_hear(tmp_p
         assert names(alarms) == ["lagging"]
         assert "more than --max-lag" in str(lag.refusal())
         assert alarms.refusal() is None
-        unwell = [finding.name for finding in check(store, path) if not finding.well]
+        unwell = [finding.name for finding in check_store(store, path) if not finding.is_fine]
         assert unwell == ["not derived", "alarm lagging"]
         refresh(store)
         lag.note(store, (), None)
         assert (names(alarms), lag.refusal()) == ([], None)
-        assert all(finding.well for finding in check(store, path))
+        assert all(finding.is_fine for finding in check_store(store, path))
 
 
 def test_what_waits_is_no_younger_when_the_clock_is_set_back(tmp_path: Path) -> None:
@@ -285,14 +285,14 @@ def test_check_names_what_is_not_derived(tmp_path: Path) -> None:
     path, seconds = tmp_path / "t.duckdb", 600
     with open_store(path) as store:
         _store_at(store, tmp_path, time.time_ns() - seconds * SECOND_NS)
-        (waits,) = [one for one in check(store, path) if one.name == "not derived"]
+        (waits,) = [one for one in check_store(store, path) if one.name == "not derived"]
         (told,) = re.findall(r"received (\d+) seconds ago", waits.value)
         assert int(told) >= seconds
         assert refresh(store)
-        (waits,) = [one for one in check(store, path) if one.name == "not derived"]
+        (waits,) = [one for one in check_store(store, path) if one.name == "not derived"]
         assert waits.value == "nothing waits"
         rebuild(store)  # as a migration does: everything is stale, without a time
-        (waits,) = [one for one in check(store, path) if one.name == "not derived"]
+        (waits,) = [one for one in check_store(store, path) if one.name == "not derived"]
         assert "left" in waits.value
 
 

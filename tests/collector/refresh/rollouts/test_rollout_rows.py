@@ -141,9 +141,9 @@ def test_recordings_and_a_rebuild_give_what_the_former_views_say(
 def test_check_deep_finds_a_row_that_is_wrong(store: Store, tmp_path: Path) -> None:
     deliver(store, tmp_path, *traffic())
     path = tmp_path / "t.duckdb"
-    assert [one for one in check_deep(store, path) if not one.well] == []
+    assert [one for one in check_deep(store, path) if not one.is_fine] == []
     store.execute("UPDATE rollout_rows SET final_reward = 9 WHERE rollout_id = 'rollout 1'")
-    assert [one.name for one in check_deep(store, path) if not one.well] == [
+    assert [one.name for one in check_deep(store, path) if not one.is_fine] == [
         "rollout_rows derived again"
     ]
 
