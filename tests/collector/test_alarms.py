@@ -62,9 +62,9 @@ def test_a_truncated_spool_loses_only_what_was_cut_and_is_an_alarm(spans_away: I
     rename(spans_away.store, "spans_away", "spans")
     eventually(lambda: send(spans_away.http, one_span()).status == 200)
     eventually(lambda: column(spans_away.store, SPANS) == [2])
-    told = cli("check", "--store", str(spans_away.store))
-    assert told.returncode == 1
-    assert re.search(r"rejected +1  <- look here", told.stdout)
+    result = cli("check", "--store", str(spans_away.store))
+    assert result.returncode == 1
+    assert re.search(r"rejected +1  <- look here", result.stdout)
 
 
 def test_what_cannot_be_derived_is_an_alarm_while_storing_goes_on(
@@ -99,9 +99,9 @@ def test_old_traces_that_cannot_be_deleted_are_an_alarm_that_refuses_nothing(
     assert send(running.http, one_span()).status == 200
     assert metric(running.http, alarm) == 1
     running.kill()
-    told = cli("check", "--store", str(running.store))
-    assert told.returncode == 1
-    assert "alarm retaining" in told.stdout
+    result = cli("check", "--store", str(running.store))
+    assert result.returncode == 1
+    assert "alarm retaining" in result.stdout
 
 
 @pytest.mark.slow
@@ -111,9 +111,9 @@ def test_check_names_the_alarm_of_another_process(spans_away: Ingester) -> None:
     rename(spans_away.store, "spans_away", "spans_again")
     with open_store(spans_away.store) as opened:  # so that check can count
         opened.execute("CREATE VIEW spans AS FROM spans_again")
-    told = cli("check", "--store", str(spans_away.store))
-    assert told.returncode == 1
-    assert "alarm storing  since 2" in told.stdout
+    result = cli("check", "--store", str(spans_away.store))
+    assert result.returncode == 1
+    assert "alarm storing  since 2" in result.stdout
     spans_away.kill()
     assert cli("check", "--store", str(spans_away.store)).returncode == 1
 

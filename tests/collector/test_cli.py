@@ -69,11 +69,11 @@ def test_every_form_of_file_loads_and_loading_twice_changes_nothing(tmp_path: Pa
         (tmp_path / name).write_bytes(data)
     store = tmp_path / "t.duckdb"
     for expected in ("6 files, 8 spans and log records, 8 new.", "0 new."):
-        told = cli("load", *(str(tmp_path / name) for name in GOOD), "--store", str(store))
+        result = cli("load", *(str(tmp_path / name) for name in GOOD), "--store", str(store))
         # A machine that is slow enough shows the progress too.
-        errors = re.sub(r"Loading: \d/6 files\n", "", told.stderr)
-        assert (told.returncode, errors) == (0, "")
-        assert expected in told.stdout
+        errors = re.sub(r"Loading: \d/6 files\n", "", result.stderr)
+        assert (result.returncode, errors) == (0, "")
+        assert expected in result.stdout
         assert counts(store) == (7, 1)
 
 
@@ -83,25 +83,25 @@ def test_a_bad_file_is_named_and_affects_no_other(name: str, tmp_path: Path) -> 
     (tmp_path / name).write_bytes(data)
     (tmp_path / "good.pb").write_bytes(GOOD["traces.pb"])
     store = tmp_path / "t.duckdb"
-    told = cli_here("load", name, "good.pb", "--store", str(store), cwd=tmp_path)
-    assert told.returncode == 1
-    assert name in told.stderr
-    assert reason in told.stderr
+    result = cli_here("load", name, "good.pb", "--store", str(store), cwd=tmp_path)
+    assert result.returncode == 1
+    assert name in result.stderr
+    assert reason in result.stderr
     assert counts(store) == (2, 0)
 
 
 def test_a_folder_without_files_is_named(tmp_path: Path) -> None:
     (tmp_path / "exported" / "empty").mkdir(parents=True)
-    told = cli_here("load", "exported", cwd=tmp_path)
-    assert (told.returncode, told.stdout) == (1, "")
-    assert "No file is in 'exported'" in told.stderr
+    result = cli_here("load", "exported", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "No file is in 'exported'" in result.stderr
     assert not (tmp_path / "traces.duckdb").exists()
 
 
 def test_files_load_through_a_running_ingester(ingester: Ingester, tmp_path: Path) -> None:
     (tmp_path / "t.pb").write_bytes(GOOD["traces.pb"])
-    told = cli("load", str(tmp_path / "t.pb"), "--store", str(ingester.store))
-    assert (told.returncode, told.stderr) == (0, "")
+    result = cli("load", str(tmp_path / "t.pb"), "--store", str(ingester.store))
+    assert (result.returncode, result.stderr) == (0, "")
     assert counts(ingester.store) == (2, 0)
     checked = cli("check", "--store", str(ingester.store))
     assert checked.returncode == 0
@@ -112,11 +112,11 @@ def test_files_load_through_a_running_ingester(ingester: Ingester, tmp_path: Pat
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        told = cli(
+        result = cli(
             "--store", str(tmp_path / "t.duckdb"), "--http", address, "--grpc", "127.0.0.1:0"
         )
-    assert (told.returncode, told.stdout) == (1, "")
-    assert told.stderr.startswith(f"Error: {address} is in use.")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"Error: {address} is in use.")
     assert not list(tmp_path.iterdir())
 
 
@@ -150,9 +150,9 @@ def test_options_of_serve_are_read_before_arrow_is_loaded() -> None:
 
 
 def test_a_second_ingester_on_one_store_is_sent_to_the_first(ingester: Ingester) -> None:
-    told = cli("--store", str(ingester.store), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
-    assert told.returncode == 1
-    assert f"already served by process {ingester.process.pid}" in told.stderr
+    result = cli("--store", str(ingester.store), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+    assert result.returncode == 1
+    assert f"already served by process {ingester.process.pid}" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -171,9 +171,9 @@ def test_a_second_ingester_on_one_store_is_sent_to_the_first(ingester: Ingester)
 def test_errors_say_what_is_wrong(
     arguments: list[str], code: int, reason: str, tmp_path: Path
 ) -> None:
-    told = cli(*arguments, cwd=tmp_path)
-    assert (told.returncode, reason in told.stderr) == (code, True), told.stderr
-    assert "Traceback" not in told.stderr
+    result = cli(*arguments, cwd=tmp_path)
+    assert (result.returncode, reason in result.stderr) == (code, True), result.stderr
+    assert "Traceback" not in result.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -195,9 +195,9 @@ def test_answers_come_as_table_json_csv_and_parquet(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_the_spool_is_reported_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "t.duckdb.spool").write_text("not a folder")
-    told = cli("serve", "--store", "t.duckdb", "--http", "127.0.0.1:0", cwd=tmp_path)
-    assert (told.returncode, "'t.duckdb.spool'" in told.stderr) == (1, True), told.stderr
-    assert "move it away" in told.stderr
+    result = cli("serve", "--store", "t.duckdb", "--http", "127.0.0.1:0", cwd=tmp_path)
+    assert (result.returncode, "'t.duckdb.spool'" in result.stderr) == (1, True), result.stderr
+    assert "move it away" in result.stderr
 
 
 def test_an_error_of_a_file_names_it(tmp_path: Path) -> None:
@@ -211,10 +211,10 @@ def test_text_that_is_not_utf8_is_reported_with_its_file(tmp_path: Path) -> None
     open_store(store).close()
     file.write_bytes("SELECT 'é'".encode("latin-1"))
     for command in (["sql", "--file", str(file)], ["prices", str(file)]):
-        told = cli_here(*command, "--store", str(store), cwd=tmp_path)
-        assert told.returncode == 1
-        assert f"Error: '{file}' is not UTF-8 text" in told.stderr
-        assert "Save it as UTF-8." in told.stderr
+        result = cli_here(*command, "--store", str(store), cwd=tmp_path)
+        assert result.returncode == 1
+        assert f"Error: '{file}' is not UTF-8 text" in result.stderr
+        assert "Save it as UTF-8." in result.stderr
     for command in ("sql", "show"):
         words = (sys.executable, "-m", "otel_lightning.collector", command, "--store", store)
         names = ("-",) if command == "show" else ()
@@ -235,7 +235,7 @@ def test_a_client_certificate_without_its_key_is_refused_before_anything_else(
     cert.write_text("any")
     store = tmp_path / "traces.duckdb"
     given = [str(cert)] if command == "load" else []
-    told = cli(command, *given, "--client-cert", str(cert), "--store", str(store))
-    assert told.returncode == 2
-    assert "A certificate needs its key" in told.stderr
+    result = cli(command, *given, "--client-cert", str(cert), "--store", str(store))
+    assert result.returncode == 2
+    assert "A certificate needs its key" in result.stderr
     assert not store.exists()

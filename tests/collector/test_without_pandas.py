@@ -130,9 +130,9 @@ def test_the_server_stores_derives_and_answers(without_pandas: Path) -> None:
         assert feedback.status == 200
 
         def answer(select: str) -> list[str]:
-            told = cli("sql", select, "--store", str(ingester.store), "--format", "csv")
-            assert told.returncode == 0, told.stderr
-            return told.stdout.splitlines()
+            result = cli("sql", select, "--store", str(ingester.store), "--format", "csv")
+            assert result.returncode == 0, result.stderr
+            return result.stdout.splitlines()
 
         eventually(lambda: answer("SELECT count(*) FROM rejected")[1:] == ["1"])
         eventually(lambda: answer("SELECT sum(value) FROM rewards")[1:] == ["1.0"])

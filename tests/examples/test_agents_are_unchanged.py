@@ -230,7 +230,7 @@ def answer_of(
 ) -> tuple[str, list[Message]]:
     """Run an agent as its users do, in its own environment, against a model that is a script."""
     with scripted_model(*script) as (url, requests):
-        done = subprocess.run(
+        process = subprocess.run(
             [environment_of(name), EXAMPLES / name / "agent.py"],
             input=json.dumps(task),
             env={**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none", **variables},
@@ -239,8 +239,8 @@ def answer_of(
             timeout=200,
             check=False,
         )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.strip(), requests
+    assert process.returncode == 0, process.stderr[-3000:]
+    return process.stdout.strip(), requests
 
 
 @pytest.mark.slow

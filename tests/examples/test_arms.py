@@ -20,7 +20,7 @@ QUESTIONS = 60
 
 @pytest.mark.slow
 def test_regret_falls_and_the_poisoned_round_is_refused(tmp_path: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, ARMS / "demo_arms.py", "--quick", "--folder", tmp_path / "demo"],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -28,8 +28,8 @@ def test_regret_falls_and_the_poisoned_round_is_refused(tmp_path: Path) -> None:
         timeout=600,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
-    rows = re.findall(r"^(\d)( poisoned)? +([\d.]+) .* (\w+)$", done.stdout, re.MULTILINE)
+    assert process.returncode == 0, process.stdout[-4000:] + process.stderr
+    rows = re.findall(r"^(\d)( poisoned)? +([\d.]+) .* (\w+)$", process.stdout, re.MULTILINE)
     clean = [float(regret) for _, poisoned, regret, _ in rows if not poisoned]
     assert len(clean) == 3
     assert clean == sorted(clean, reverse=True)

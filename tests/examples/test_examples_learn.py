@@ -40,17 +40,17 @@ def test_quick_form_learns_from_rewards_and_not_from_shuffled_ones(
     except MissingPackagesError as missing:
         pytest.skip(f"the framework cannot be installed here: {missing}")
     command = [sys.executable, str(EXAMPLES / "run.py"), name, "--quick", "--folder", str(tmp_path)]
-    done = finish(*command, env=os.environ | {"OMP_NUM_THREADS": "1"}, seconds=900, check=True)
-    rows = {found[1]: found[0] for found in ROW.finditer(done.stdout)}
-    assert set(rows) == {"before", "after", "control"}, done.stdout
-    assert f"Held out: {task.HELD_OUT}" in done.stdout
+    process = finish(*command, env=os.environ | {"OMP_NUM_THREADS": "1"}, seconds=900, check=True)
+    rows = {found[1]: found[0] for found in ROW.finditer(process.stdout)}
+    assert set(rows) == {"before", "after", "control"}, process.stdout
+    assert f"Held out: {task.HELD_OUT}" in process.stdout
     found = GAIN.search(rows["after"]), GAIN.search(rows["control"])
     after, control = ([float(number) for number in one.groups()] for one in found if one)
     if name not in LEAST:
-        assert after[0] > control[0], done.stdout
+        assert after[0] > control[0], process.stdout
         return
     least, advantage = LEAST[name]
-    assert after[1] > least, done.stdout
+    assert after[1] > least, process.stdout
     if advantage is not None:
-        assert control[1] < 0.1, done.stdout
-        assert after[0] - control[0] > advantage, done.stdout
+        assert control[1] < 0.1, process.stdout
+        assert after[0] - control[0] > advantage, process.stdout

@@ -186,10 +186,10 @@ class AgentRunner:
 
     def run(self, script: str, **options: Any) -> str:
         """Give what the script printed; options as for `finish`."""
-        done = self.finish(script, **options)
-        assert done.returncode == 0, done.stderr
-        assert "Traceback" not in done.stderr, done.stderr
-        return done.stdout
+        process = self.finish(script, **options)
+        assert process.returncode == 0, process.stderr
+        assert "Traceback" not in process.stderr, process.stderr
+        return process.stdout
 
     def finish(
         self,

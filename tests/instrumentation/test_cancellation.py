@@ -100,8 +100,8 @@ threading.Thread(target=interrupt, daemon=True).start()
 client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.getsockname()[1]}", max_retries=0)
 client.chat.completions.create(model="small", messages=[{"role": "user", "content": "Hi"}])
 """
-    done = agent.finish(script)
-    assert "KeyboardInterrupt" in done.stderr
-    assert "Lost" not in done.stderr
+    process = agent.finish(script)
+    assert "KeyboardInterrupt" in process.stderr
+    assert "Lost" not in process.stderr
     (span,) = agent.sink.llm_spans()
     assert span.attributes["error.type"] == "KeyboardInterrupt"

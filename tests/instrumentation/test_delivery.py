@@ -40,14 +40,14 @@ def closed_port() -> int:
 def test_a_collector_that_is_down_is_named_in_one_line(
     agent: Any, closed_port: int, protocol: str
 ) -> None:
-    done = agent.finish(
+    process = agent.finish(
         BUSY,
         OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{closed_port}",
         OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
         LIGHTNING_EXIT_TIMEOUT="0.5",
     )
-    assert (done.returncode, done.stdout) == (0, "answered\n")
-    (line,) = done.stderr.splitlines()
+    assert (process.returncode, process.stdout) == (0, "answered\n")
+    (line,) = process.stderr.splitlines()
     assert line.startswith("Lost 1 span: not delivered within the 0.5 s")
     address = f"{closed_port}/v1/traces" if protocol == "http/protobuf" else str(closed_port)
     assert re.search(rf"\. Does a collector listen at \S*127\.0\.0\.1:{address}\?", line)
@@ -67,14 +67,14 @@ def test_a_server_that_answers_with_an_error_is_reported_and_not_missed(
         server = grpc.server(threads)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
-        done = agent.finish(
+        process = agent.finish(
             BUSY,
             OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}",
             OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
             LIGHTNING_EXIT_TIMEOUT="2",
         )
         server.stop(None).wait(60)
-    (line,) = done.stderr.splitlines()
+    (line,) = process.stderr.splitlines()
     assert told in line
     assert "Does a collector listen" not in line
 
@@ -91,7 +91,7 @@ def test_a_refusal_over_http_is_told_with_its_remedy(
 ) -> None:
     ingester = start(tmp_path / "t.duckdb", "--token", "right")
     try:
-        done = agent.finish(
+        process = agent.finish(
             BUSY,
             OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{ingester.http}{settings.get('path', '')}",
             OTEL_EXPORTER_OTLP_HEADERS=settings.get("headers", "authorization=Bearer%20right"),
@@ -99,7 +99,7 @@ def test_a_refusal_over_http_is_told_with_its_remedy(
         )
     finally:
         ingester.stop()
-    (line,) = done.stderr.splitlines()
+    (line,) = process.stderr.splitlines()
     assert line.startswith("Lost 1 span")
     assert told in line
     assert "Does a collector listen" not in line
@@ -109,15 +109,15 @@ def test_a_collector_that_never_answers_holds_the_exit_up_no_longer_than_allowed
     agent: Any, silent_port: int
 ) -> None:
     # Unbounded, this would last until the runner's own limit and fail there.
-    done = agent.finish(
+    process = agent.finish(
         BUSY,
         OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{silent_port}",
         OTEL_EXPORTER_OTLP_TIMEOUT="600",
         LIGHTNING_EXIT_TIMEOUT="0.5",
     )
-    assert (done.returncode, done.stdout) == (0, "answered\n")
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("Lost 1 span")
+    assert (process.returncode, process.stdout) == (0, "answered\n")
+    assert len(process.stderr.splitlines()) == 1
+    assert process.stderr.startswith("Lost 1 span")
 
 
 def test_spans_that_a_full_queue_dropped_are_counted(agent: Any, silent_port: int) -> None:
@@ -127,20 +127,20 @@ tracer = trace.get_tracer("agent")
 for _ in range(20):
     tracer.start_span("step").end()
 """
-    done = agent.finish(
+    process = agent.finish(
         script,
         OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{silent_port}",
         OTEL_BSP_MAX_QUEUE_SIZE="4",
         OTEL_BSP_MAX_EXPORT_BATCH_SIZE="4",
         LIGHTNING_EXIT_TIMEOUT="0.2",
     )
-    assert done.returncode == 0
-    assert done.stderr.startswith("Lost 20 spans"), done.stderr
+    assert process.returncode == 0
+    assert process.stderr.startswith("Lost 20 spans"), process.stderr
 
 
 def test_a_delivered_process_says_nothing(agent: Any) -> None:
-    done = agent.finish(BUSY)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = agent.finish(BUSY)
+    assert (process.returncode, process.stderr) == (0, "")
     assert len(agent.sink.llm_spans()) == 1
 
 
@@ -159,8 +159,8 @@ def test_a_delivered_process_says_nothing(agent: Any) -> None:
     ],
 )
 def test_an_agent_that_ends_early_delivers_what_it_did(agent: Any, end: str, code: int) -> None:
-    done = agent.finish(CALL + end)
-    assert done.returncode == code, done.stderr
+    process = agent.finish(CALL + end)
+    assert process.returncode == code, process.stderr
     assert len(agent.sink.llm_spans()) == 1
 
 
@@ -182,8 +182,8 @@ stream = stream.parse() if hasattr(stream, "parse") else stream
 next(stream)
 {end}
 """
-    done = agent.finish(script)
-    assert done.stderr == ""
+    process = agent.finish(script)
+    assert process.stderr == ""
     (span,) = agent.sink.llm_spans()
     assert "Hel" in span.attributes["gen_ai.output.messages"]
 
@@ -229,8 +229,8 @@ openai.OpenAI().chat.completions.create(
     max_tokens=openai.omit,
 )
 """
-    done = agent.finish(script)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = agent.finish(script)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 def test_other_warnings_about_attributes_are_still_said(agent: Any) -> None:
@@ -304,9 +304,9 @@ for span in exporter.get_finished_spans():
     print(span.name, span.resource.attributes["service.name"],
           span.attributes["lightning.rollout.id"])
 """
-    done = agent.finish(script, LIGHTNING_ROLLOUT_ID="r1")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "openai.chat own r1\ntask own r1\n"
+    process = agent.finish(script, LIGHTNING_ROLLOUT_ID="r1")
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout == "openai.chat own r1\ntask own r1\n"
     assert sorted(span.name for span in agent.sink.spans) == ["openai.chat", "task"]
 
 
@@ -323,8 +323,8 @@ def refuse():
 
 atexit.register(refuse)
 """
-    done = agent.finish(CALL + script, OTEL_BSP_SCHEDULE_DELAY="600000")
-    assert (done.returncode, done.stderr) == (0, "")
+    process = agent.finish(CALL + script, OTEL_BSP_SCHEDULE_DELAY="600000")
+    assert (process.returncode, process.stderr) == (0, "")
     assert len(agent.sink.llm_spans()) == 1
 
 
@@ -337,14 +337,14 @@ def refuse(*_):
     raise RuntimeError("can't start new thread")
 threading._start_new_thread = refuse
 """
-    done = agent.finish(
+    process = agent.finish(
         CALL + script,
         OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{silent_port}",
         OTEL_EXPORTER_OTLP_TIMEOUT="600",
         LIGHTNING_EXIT_TIMEOUT="0.5",
     )
-    assert done.returncode == 0
-    assert done.stderr.startswith("Lost 1 span"), done.stderr
+    assert process.returncode == 0
+    assert process.stderr.startswith("Lost 1 span"), process.stderr
 
 
 def test_an_exporter_whose_methods_cannot_be_replaced_delivers(agent: Any) -> None:
@@ -362,14 +362,14 @@ class Exporter:
 
 trace.get_tracer_provider().add_span_processor(BatchSpanProcessor(Exporter()))
 """
-    done = agent.finish(script + CALL, OTEL_BSP_SCHEDULE_DELAY="600000")
-    assert (done.returncode, done.stdout) == (0, "openai.chat\n")
+    process = agent.finish(script + CALL, OTEL_BSP_SCHEDULE_DELAY="600000")
+    assert (process.returncode, process.stdout) == (0, "openai.chat\n")
     assert len(agent.sink.llm_spans()) == 1
 
 
 def test_a_time_limit_without_end_is_no_error(agent: Any) -> None:
-    done = agent.finish(CALL, LIGHTNING_EXIT_TIMEOUT="inf", OTEL_BSP_SCHEDULE_DELAY="600000")
-    assert (done.returncode, done.stderr) == (0, "")
+    process = agent.finish(CALL, LIGHTNING_EXIT_TIMEOUT="inf", OTEL_BSP_SCHEDULE_DELAY="600000")
+    assert (process.returncode, process.stderr) == (0, "")
     assert len(agent.sink.llm_spans()) == 1
 
 
@@ -390,8 +390,8 @@ from otel_lightning.instrumentation import model_call
 with span._lock:
     os.kill(os.getpid(), signal.SIGTERM)
 """
-    done = agent.finish(OPEN_STREAM + script, LIGHTNING_EXIT_TIMEOUT="0.5")
-    assert done.returncode == -signal.SIGTERM
+    process = agent.finish(OPEN_STREAM + script, LIGHTNING_EXIT_TIMEOUT="0.5")
+    assert process.returncode == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("api", ["chat.completions", "chat.completions.with_raw_response"])

@@ -122,7 +122,7 @@ messages = [{"role": "user", "content": "Hi"}]
 openai.OpenAI().chat.completions.create(model="small", messages=messages)
 """
     variables = {"OTEL_SDK_DISABLED": "true", "LIGHTNING_REQUEST_TOKEN_IDS": "true"}
-    done = agent.finish(script, **variables)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = agent.finish(script, **variables)
+    assert (process.returncode, process.stderr) == (0, "")
     [request] = agent.model_server.requests
     assert sorted(request) == ["messages", "model"]

@@ -32,7 +32,7 @@ def python(script: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_uninstrument_undoes_what_instrument_did() -> None:
-    done = python(
+    process = python(
         SET_UP
         + """
 from openfeature import api
@@ -47,11 +47,11 @@ assert attributes() == {"lightning.rollout.id": "rollout-1"}
 assert len(api.get_hooks()) == 1
 """
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 def test_hooks_of_the_agent_survive_uninstrument() -> None:
-    done = python(
+    process = python(
         SET_UP
         + """
 from openfeature import api
@@ -63,11 +63,11 @@ instrumentor.uninstrument()
 assert api.get_hooks() == [own]
 """
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 def test_an_agent_without_openfeature_or_openai_is_stamped_all_the_same() -> None:
-    done = python(
+    process = python(
         """
 import sys
 sys.modules["openfeature"] = None
@@ -79,17 +79,17 @@ instrumentor.instrument(tracer_provider=provider)
 assert attributes() == {"lightning.rollout.id": "rollout-1"}
 """
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 def test_without_an_sdk_we_say_so_and_step_aside() -> None:
-    done = python(
+    process = python(
         """
 from otel_lightning.instrumentation.instrumentor import LightningInstrumentor
 LightningInstrumentor().instrument()
 print("the agent goes on")
 """
     )
-    assert done.stdout == "the agent goes on\n"
-    assert "No OpenTelemetry SDK is set up in this process" in done.stderr
-    assert "opentelemetry-instrument" in done.stderr
+    assert process.stdout == "the agent goes on\n"
+    assert "No OpenTelemetry SDK is set up in this process" in process.stderr
+    assert "opentelemetry-instrument" in process.stderr

@@ -37,8 +37,8 @@ def library(folder: Path, wants: str) -> None:
 
 def test_a_library_that_nothing_records_is_named_with_what_to_install(agent: Any) -> None:
     (agent.folder / "cohere.py").write_text("")
-    done = agent.finish("import cohere\nimport cohere\n")
-    (line,) = done.stderr.splitlines()
+    process = agent.finish("import cohere\nimport cohere\n")
+    (line,) = process.stderr.splitlines()
     assert line.startswith("cohere is imported, but no instrumentation for it is installed")
     assert line.endswith("pip install opentelemetry-instrumentation-cohere")
 

@@ -172,8 +172,8 @@ def test_long_words_are_redacted_in_time_proportional_to_their_length(word: str)
         "print(privacy.redactor()(text)[:17])"
     )
     environment = {**os.environ, "LIGHTNING_REDACT": "all"}
-    done = finish(sys.executable, "-c", script, env=environment, check=True)
-    assert done.stdout == "[redacted:emails]\n"
+    process = finish(sys.executable, "-c", script, env=environment, check=True)
+    assert process.stdout == "[redacted:emails]\n"
 
 
 def test_every_field_of_a_span_is_redacted_before_any_exporter_sees_it(

@@ -44,9 +44,9 @@ def gunicorn(agent: Any, *options: str, worker: str = "sync") -> Iterator[tuple[
         eventually(lambda: bool(LISTENING.search(log.read_text())))
         yield process, int(LISTENING.findall(log.read_text())[0])
         assert process.wait(60) == 0
-    said = log.read_text()
-    assert "Traceback" not in said, said
-    assert "Lost" not in said, said
+    text = log.read_text()
+    assert "Traceback" not in text, text
+    assert "Lost" not in text, text
 
 
 def ask(port: int, path: str) -> bytes:

@@ -25,8 +25,8 @@ print(sorted(n for n in sys.modules if n.split(".")[0] in ("opentelemetry", "ote
 
 
 def test_variables_alone_trace_an_untouched_script(agent: Any, plain_bin: Path) -> None:
-    done = agent.finish(AGENT, under=(), bin_folder=plain_bin, LIGHTNING_ROLLOUT_ID="rollout-1")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "Hello\n", "")
+    process = agent.finish(AGENT, under=(), bin_folder=plain_bin, LIGHTNING_ROLLOUT_ID="rollout-1")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "Hello\n", "")
     (span,) = agent.sink.llm_spans()
     assert span.attributes["lightning.rollout.id"] == "rollout-1"
 
@@ -39,8 +39,8 @@ def test_under_the_launcher_the_start_up_file_starts_nothing_of_its_own(
     for name in launcher:
         (plain_bin / name).unlink(missing_ok=True)
         (plain_bin / name).symlink_to(Path(sys.executable).parent / name)
-    done = agent.finish(AGENT, under=launcher, bin_folder=plain_bin)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "Hello\n", "")
+    process = agent.finish(AGENT, under=launcher, bin_folder=plain_bin)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "Hello\n", "")
     assert len(agent.sink.llm_spans()) == 1
 
 
@@ -56,11 +56,11 @@ def test_under_the_launcher_the_start_up_file_starts_nothing_of_its_own(
 def test_nothing_of_opentelemetry_is_loaded_where_no_variable_asks(
     plain_bin: Path, variables: dict[str, str]
 ) -> None:
-    done = finish(plain_bin / "python", "-c", LOADED, env=variables, check=True)
+    process = finish(plain_bin / "python", "-c", LOADED, env=variables, check=True)
     ours = ["otel_lightning", "otel_lightning.instrumentation"]
-    assert done.stderr == ""
-    assert done.stdout in ("[]\n", f"{[*ours, 'otel_lightning.instrumentation.start']}\n")
-    assert variables or done.stdout == "[]\n"
+    assert process.stderr == ""
+    assert process.stdout in ("[]\n", f"{[*ours, 'otel_lightning.instrumentation.start']}\n")
+    assert variables or process.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("variables", [{}, {"LIGHTNING_STORE": "traces.duckdb"}])
@@ -75,8 +75,8 @@ def test_the_start_up_file_imports_nothing_where_no_variable_asks(
     )
     environment = {"PYTHONPATH": str(START_UP_FILE.parent), **variables}
     # -S: no modules that other .pth files import
-    done = finish(sys.executable, "-S", "-c", script, env=environment, check=True)
-    assert done.stdout.split() == []
+    process = finish(sys.executable, "-S", "-c", script, env=environment, check=True)
+    assert process.stdout.split() == []
 
 
 def test_the_start_up_file_tests_the_same_variables_as_the_module_that_it_starts() -> None:
@@ -87,8 +87,8 @@ def test_the_start_up_file_tests_the_same_variables_as_the_module_that_it_starts
 def test_our_own_commands_are_not_traced(plain_bin: Path, tmp_path: Path) -> None:
     command = tmp_path / "lightning-ingest"
     command.write_text(LOADED)
-    done = finish(plain_bin / "python", command, env={"OTEL_SERVICE_NAME": "desk"}, check=True)
-    assert "opentelemetry" not in done.stdout
+    process = finish(plain_bin / "python", command, env={"OTEL_SERVICE_NAME": "desk"}, check=True)
+    assert "opentelemetry" not in process.stdout
 
 
 def test_openai_is_not_loaded_into_an_agent_that_does_not_use_it(

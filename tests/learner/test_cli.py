@@ -70,9 +70,9 @@ def test_missing_package_is_one_sentence() -> None:
         "sys.argv = ['lightning-learn', 'transitions']\n"
         "main()"
     )
-    done = finish(sys.executable, "-c", program)
-    assert done.returncode == 1
-    assert done.stderr == (
+    process = finish(sys.executable, "-c", program)
+    assert process.returncode == 1
+    assert process.stderr == (
         "lightning-learn needs the package 'polars'. Install it with: "
         "pip install 'otel-lightning[learner]' (in a checkout: pip install -e '.[learner]')\n"
     )
@@ -138,10 +138,10 @@ def test_no_option_takes_a_number_that_is_not_finite() -> None:
 
 @pytest.mark.parametrize("option", ["--serve", "--grade-command"])
 def test_a_command_whose_quote_is_not_closed_is_wrong_usage(option: str) -> None:
-    done = CliRunner().invoke(cli, ["run", "--tasks", "t.jsonl", option, "python 'worker.py"])
-    assert done.exit_code == 2, done.output
-    assert f"Invalid value for '{option}'" in done.output
-    assert "'python 'worker.py' cannot be split into words: No closing quotation" in done.output
+    result = CliRunner().invoke(cli, ["run", "--tasks", "t.jsonl", option, "python 'worker.py"])
+    assert result.exit_code == 2, result.output
+    assert f"Invalid value for '{option}'" in result.output
+    assert "'python 'worker.py' cannot be split into words: No closing quotation" in result.output
 
 
 @pytest.mark.parametrize(
@@ -160,6 +160,6 @@ def test_a_command_whose_quote_is_not_closed_is_wrong_usage(option: str) -> None
     ],
 )
 def test_a_number_that_nothing_can_compute_with_is_wrong_usage(words: str) -> None:
-    done = CliRunner().invoke(cli, words.split())
-    assert done.exit_code == 2, done.output
-    assert f"Invalid value for '{words.split()[-2]}'" in done.output
+    result = CliRunner().invoke(cli, words.split())
+    assert result.exit_code == 2, result.output
+    assert f"Invalid value for '{words.split()[-2]}'" in result.output

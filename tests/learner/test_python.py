@@ -174,5 +174,5 @@ def test_store_that_is_not_there_is_an_error_and_is_not_made(tmp_path: Path) -> 
 def test_importing_the_package_loads_nothing_heavy(package: str) -> None:
     heavy = "{'duckdb', 'polars', 'pyarrow', 'numpy', 'torch', 'openai'}"
     code = f"import sys, otel_lightning.{package}; print(sorted({heavy} & set(sys.modules)))"
-    said = finish(sys.executable, "-c", code, check=True)
-    assert said.stdout.strip() == "[]"
+    process = finish(sys.executable, "-c", code, check=True)
+    assert process.stdout.strip() == "[]"

@@ -73,7 +73,7 @@ def cut(leaf: Any) -> bool:
 
 
 def partly(given: Any, whole: Any) -> bool:
-    """Return whether a fact is a part of a whole one: None for what was left out, text cut short."""
+    """Return whether a fact is a part of a whole one: None where it is left out, text cut short."""
     if isinstance(given, tuple) and isinstance(whole, tuple):
         return len(given) == len(whole) and all(map(partly, given, whole))
     if isinstance(given, str) and isinstance(whole, str):

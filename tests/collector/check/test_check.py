@@ -95,19 +95,19 @@ def test_a_store_that_is_being_served_is_checked_alike(ingester: Ingester) -> No
         span.attributes.add(key="gen_ai.conversation.id").value.string_value = "one"
     send(ingester.http, request.SerializeToString())
     eventually(lambda: column(ingester.store, "SELECT count(*) FROM llm_calls") == [20])
-    told = cli("check", "--deep", "--sample", "1", "--store", str(ingester.store))
-    assert (told.returncode, told.stderr) == (0, "")
-    assert "llm_calls derived again  20 traces are equal" in told.stdout
+    result = cli("check", "--deep", "--sample", "1", "--store", str(ingester.store))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "llm_calls derived again  20 traces are equal" in result.stdout
 
 
 def test_a_process_that_answers_nothing_is_told_as_that(ingester: Ingester) -> None:
     ingester.process.send_signal(signal.SIGSTOP)
     try:
-        told = cli("check", "--store", str(ingester.store))
+        result = cli("check", "--store", str(ingester.store))
     finally:
         ingester.process.send_signal(signal.SIGCONT)
-    assert told.returncode == 1
-    assert f"process {ingester.process.pid}, which has answered nothing" in told.stdout
+    assert result.returncode == 1
+    assert f"process {ingester.process.pid}, which has answered nothing" in result.stdout
     assert cli("check", "--store", str(ingester.store)).returncode == 0
 
 
@@ -126,12 +126,12 @@ def test_a_disk_that_hangs_when_it_is_read_is_named(store: Store, path: Path) ->
     # To open it waits for somebody who writes, as to read from a disk that hangs does.
     os.mkfifo(segment := segment_path(spool_folder(path), 1))
     store.close()
-    told = cli("check", "--store", str(path))
+    result = cli("check", "--store", str(path))
     with segment.open("wb"):  # so that the process that reads it ends
         pass
-    assert told.returncode == 1
-    assert f"the spool cannot use '{spool_folder(path)}'" in told.stdout
-    assert "Its disk does not answer" in told.stdout
+    assert result.returncode == 1
+    assert f"the spool cannot use '{spool_folder(path)}'" in result.stdout
+    assert "Its disk does not answer" in result.stdout
 
 
 def test_a_file_in_place_of_the_spool_is_named(path: Path) -> None:

@@ -103,21 +103,21 @@ def test_a_store_that_received_nothing_names_the_ports_and_what_a_wrong_one_says
     store: Store, tmp_path: Path
 ) -> None:
     store.close()
-    told = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
-    assert told.returncode == 1
-    assert told.stdout.startswith("Nothing was received: the store has no spans and no log")
-    assert 'it says "Expected HTTP/"' in told.stdout
-    assert "gRPC exporters send to port 4317 and HTTP exporters to port 4318" in told.stdout
+    result = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
+    assert result.returncode == 1
+    assert result.stdout.startswith("Nothing was received: the store has no spans and no log")
+    assert 'it says "Expected HTTP/"' in result.stdout
+    assert "gRPC exporters send to port 4317 and HTTP exporters to port 4318" in result.stdout
 
 
 @pytest.mark.parametrize("grpc", [True, False])
 def test_doctor_names_the_ports_of_the_running_ingester(tmp_path: Path, *, grpc: bool) -> None:
     with running(tmp_path / "traces.duckdb", *([] if grpc else ["--grpc", "none"])) as ingester:
-        told = cli("doctor", "--store", str(ingester.store)).stdout
+        output = cli("doctor", "--store", str(ingester.store)).stdout
         ports = [address.rpartition(":")[2] for address in (ingester.grpc, ingester.http)]
-        assert f"HTTP exporters send to port {ports[1]}" in told
-        assert (f"gRPC exporters send to port {ports[0]}" in told) == grpc
-        assert "port 4317" not in told
+        assert f"HTTP exporters send to port {ports[1]}" in output
+        assert (f"gRPC exporters send to port {ports[0]}" in output) == grpc
+        assert "port 4317" not in output
 
 
 @pytest.mark.parametrize(
@@ -221,9 +221,9 @@ def test_the_command_prints_findings_and_exits_with_1(store: Store, tmp_path: Pa
     silent = {key: value for key, value in WELL.items() if key not in USAGE}
     found(store, tmp_path, body({"attributes": silent, "scope": "x"}))
     store.close()
-    told = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
-    assert told.returncode == 1
-    lines = told.stdout.splitlines()
+    result = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
+    assert result.returncode == 1
+    lines = result.stdout.splitlines()
     assert lines[0] == "1 of 1 call without token counts, written by x"
     assert lines[1].startswith("    such as  span 0000000000000001")
     assert lines[2].startswith("    remedy   for streams")
@@ -241,12 +241,12 @@ def test_control_characters_of_senders_do_not_reach_the_terminal(
     )
     store.close()
     for command in ("doctor", "check"):
-        told = cli(command, "--store", str(tmp_path / "traces.duckdb"))
-        assert told.returncode == 1
-        assert "\x1b" not in told.stdout
-        assert "\x07" not in told.stdout
-    told = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
-    assert "('\\x1b[2J'" in told.stdout
+        result = cli(command, "--store", str(tmp_path / "traces.duckdb"))
+        assert result.returncode == 1
+        assert "\x1b" not in result.stdout
+        assert "\x07" not in result.stdout
+    result = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
+    assert "('\\x1b[2J'" in result.stdout
 
 
 def test_every_finding_has_a_remedy() -> None:

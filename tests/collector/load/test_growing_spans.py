@@ -106,8 +106,8 @@ def test_a_recording_of_judgments_gives_the_last_states_in_any_order(
         assert store.count("spans") < len(sent)
         assert store.count("rejected") == 0
         ran = "SELECT name, result, error_type FROM tool_calls WHERE span_id IS NOT NULL"
-        found = store.query(ran).to_pylist()
-    assert sorted((one["name"], json.loads(one["result"] or "null")) for one in found) == [
+        rows = store.query(ran).to_pylist()
+    assert sorted((one["name"], json.loads(one["result"] or "null")) for one in rows) == [
         ("rain", "It rains in Ostia until noon."),
         ("rain", "It rains in Rome until noon."),
         ("sun", "Error: no such city: Atlantis"),
@@ -135,5 +135,5 @@ def test_only_the_span_itself_is_replaced(tmp_path: Path) -> None:
         others = [state({"a": str(number)}, START, span=number) for number in (2, 3)]
         load(store, [*others, state({}, START)], dead_letters=tmp_path)
         load(store, [state({"b": "1"}, END)], dead_letters=tmp_path)
-        found = store.query("SELECT span_id, attributes FROM spans ORDER BY span_id").to_pylist()
-    assert [dict(span["attributes"]) for span in found] == [{"b": "1"}, {"a": "2"}, {"a": "3"}]
+        rows = store.query("SELECT span_id, attributes FROM spans ORDER BY span_id").to_pylist()
+    assert [dict(span["attributes"]) for span in rows] == [{"b": "1"}, {"a": "2"}, {"a": "3"}]

@@ -36,8 +36,8 @@ def test_a_store_that_nobody_serves_is_backed_up(tmp_path: Path) -> None:
     (tmp_path / "t.duckdb.judge").write_bytes(b"")  # an empty SQLite file
     dead_letters(path).mkdir(parents=True)  # as `load` does, without a spool
     (dead_letters(path) / "1.traces.pb").write_bytes(b"no request")
-    told = cli("backup", str(target), "--store", str(path))
-    assert (told.returncode, told.stderr) == (0, "")
+    result = cli("backup", str(target), "--store", str(path))
+    assert (result.returncode, result.stderr) == (0, "")
     assert (dead_letters(target) / "1.traces.pb").read_bytes() == b"no request"
     with open_store(target) as store:
         assert counts(store, tables) == before
@@ -92,8 +92,8 @@ def test_a_backup_while_spans_come_has_all_that_was_acknowledged_before(
     try:
         eventually(lambda: acknowledged > 20)
         before = acknowledged
-        told = cli("backup", str(target), "--store", str(running.store))
-        assert (told.returncode, told.stderr) == (0, "")
+        result = cli("backup", str(target), "--store", str(running.store))
+        assert (result.returncode, result.stderr) == (0, "")
     finally:
         stop.set()
         join(sender)
@@ -113,8 +113,8 @@ def test_a_backup_while_spans_come_has_all_that_was_acknowledged_before(
 def test_no_other_process_can_open_the_file_after_a_backup(
     ingester: Ingester, tmp_path: Path
 ) -> None:
-    told = cli("backup", str(tmp_path / "backup.duckdb"), "--store", str(ingester.store))
-    assert (told.returncode, told.stderr) == (0, "")
+    result = cli("backup", str(tmp_path / "backup.duckdb"), "--store", str(ingester.store))
+    assert (result.returncode, result.stderr) == (0, "")
     opening = "import sys, duckdb; duckdb.connect(sys.argv[1])"
     opened = finish(sys.executable, "-c", opening, ingester.store)
     assert opened.returncode == 1

@@ -22,8 +22,8 @@ from otel_lightning.collector.store import StoreError, open_file, open_store
 def test_a_store_of_any_schema_is_copied_and_derived(name: str, tmp_path: Path) -> None:
     old, new = unpacked(name, tmp_path), tmp_path / "new.duckdb"
     before = old.read_bytes()
-    told = cli("copy", str(old), str(new))
-    assert (told.returncode, told.stderr) == (0, "")
+    result = cli("copy", str(old), str(new))
+    assert (result.returncode, result.stderr) == (0, "")
     assert old.read_bytes() == before
     with open_file(old, read_only=True) as was, open_store(new) as store:
         waiting = 1 if name == "unreleased-e033f44" else 0  # a request on its spool
@@ -133,16 +133,16 @@ def test_damage_on_the_spool_is_reported_and_set_aside(command: str, tmp_path: P
     path = tmp_path / "old.duckdb"
     damaged = with_damaged_spool(path)
     if command == "copy":
-        told = cli("copy", str(path), str(tmp_path / "new.duckdb"))
+        result = cli("copy", str(path), str(tmp_path / "new.duckdb"))
         path = tmp_path / "new.duckdb"
         said = "2 requests that were not stored yet, 1 damaged part that is set aside"
-        assert said in told.stdout
+        assert said in result.stdout
     else:
-        told = cli("forget", "--where", "name = 'first'", "--store", str(path))
-    assert told.returncode == 0
+        result = cli("forget", "--where", "name = 'first'", "--store", str(path))
+    assert result.returncode == 0
     (aside,) = (spool_folder(path) / SET_ASIDE).glob("*.damaged")
     assert damaged in aside.read_bytes()
-    assert f"are damaged; they are kept in '{aside}'." in told.stderr
+    assert f"are damaged; they are kept in '{aside}'." in result.stderr
     assert ask(path, "SELECT file FROM rejected") == [{"file": str(aside)}]
     names = ask(path, "SELECT name FROM spans WHERE name IN ('first', 'second', 'third')")
     kept = {"first", "third"} if command == "copy" else {"third"}

@@ -124,9 +124,9 @@ def test_what_is_erased_is_in_no_table_and_no_byte(
         assert SECRET in answers.read()
         path.chmod(0o640)
         with running(path) if served else nullcontext():
-            told = cli("forget", *selection, "--store", str(path))
-        assert (told.returncode, told.stderr) == (0, "")
-        assert "Erased 2 traces and 1 rollout" in told.stdout
+            result = cli("forget", *selection, "--store", str(path))
+        assert (result.returncode, result.stderr) == (0, "")
+        assert "Erased 2 traces and 1 rollout" in result.stdout
         assert path.stat().st_mode & 0o777 == 0o640
         # They have no name any more. The ingester may have stored and deleted the segment before.
         for file in (old, answers) if served else (old, spool, answers):
@@ -182,9 +182,9 @@ def test_a_spool_that_was_left_beside_a_link_is_not_overlooked(path: Path, tmp_p
     link = tmp_path / "link.duckdb"
     link.symlink_to(path)
     spool_folder(path).rename(spool_folder(link))
-    told = cli("check", "--store", str(link))
-    assert told.returncode == 1
-    assert f"move the spool to '{path}.spool'" in told.stderr
+    result = cli("check", "--store", str(link))
+    assert result.returncode == 1
+    assert f"move the spool to '{path}.spool'" in result.stderr
 
 
 @pytest.mark.parametrize("served", [False, True])
@@ -272,9 +272,9 @@ def test_a_store_may_have_any_name(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_selection_of_nothing_erases_nothing(path: Path) -> None:
-    told = cli("forget", "--rollout", "nobody", "--store", str(path))
-    assert told.returncode == 1
-    assert "nothing was erased" in told.stderr
+    result = cli("forget", "--rollout", "nobody", "--store", str(path))
+    assert result.returncode == 1
+    assert "nothing was erased" in result.stderr
     with open_store(path) as store:
         assert len(store.query("FROM spans")) == 4
 
@@ -330,9 +330,9 @@ def test_an_interrupted_erasure_is_brought_to_its_end_by_the_next_one(
     with running(path) if served else nullcontext():
         assert cli("forget", *selection).returncode != 0
         shutil.rmtree(obstacle)
-        told = cli("forget", *selection)
-        assert (told.returncode, told.stderr) == (0, "")
-        assert "had left" in told.stdout
+        result = cli("forget", *selection)
+        assert (result.returncode, result.stderr) == (0, "")
+        assert "had left" in result.stdout
     for file in path.parent.rglob("*"):
         assert not file.is_file() or SECRET not in file.read_bytes()
     assert cli("forget", *selection).returncode == 1  # nothing is left

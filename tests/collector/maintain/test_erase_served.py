@@ -124,9 +124,9 @@ def test_receiving_goes_on_and_nothing_else_is_lost(ingester: Ingester) -> None:
         writer.execute("CREATE TABLE mine AS SELECT 'x' AS a; CREATE VIEW theirs AS FROM mine")
         log = stack.enter_context(log_with_secret(ingester.store, writer))
         with sending(ingester, 1000) as sender:
-            told = cli(*FORGET, str(ingester.store))
-            assert (told.returncode, told.stderr) == (0, "")
-            assert "Erased 10 traces and 10 rollouts" in told.stdout
+            result = cli(*FORGET, str(ingester.store))
+            assert (result.returncode, result.stderr) == (0, "")
+            assert "Erased 10 traces and 10 rollouts" in result.stdout
             sent = len(sender.acknowledged)
             eventually(lambda: len(sender.acknowledged) > sent + 10)
         assert sender.statuses == {http.client.OK}
@@ -200,16 +200,18 @@ def test_no_other_process_can_open_the_new_file(ingester: Ingester) -> None:
         opening = "import sys, duckdb; duckdb.connect(sys.argv[1])"
         with background(sys.executable, "-c", opening, str(ingester.store)) as other:
             assert other.wait(60) == 1
-    told = cli("backup", str(ingester.store.with_name("b.duckdb")), "--store", str(ingester.store))
-    assert (told.returncode, told.stderr) == (0, "")
+    result = cli(
+        "backup", str(ingester.store.with_name("b.duckdb")), "--store", str(ingester.store)
+    )
+    assert (result.returncode, result.stderr) == (0, "")
     assert len(column(ingester.store.with_name("b.duckdb"), "SELECT trace_id FROM spans")) == 29
 
 
 def test_nothing_selected_erases_nothing(ingester: Ingester) -> None:
     with_secrets(ingester, 3)
-    told = cli("forget", "--rollout", "nobody", "--store", str(ingester.store))
-    assert told.returncode == 1
-    assert "nothing was erased" in told.stderr
+    result = cli("forget", "--rollout", "nobody", "--store", str(ingester.store))
+    assert result.returncode == 1
+    assert "nothing was erased" in result.stderr
     assert stored(ingester.store) == [1, 2, 3]
 
 

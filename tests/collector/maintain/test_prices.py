@@ -55,8 +55,8 @@ def test_a_call_costs_what_the_price_file_says(tmp_path: Path) -> None:
     prices.write_text(
         "model,input,output,cached_input,cache_creation_input\ngpt,99,99,,\ngpt-x,10,100,1,20\n"
     )
-    told = cli("prices", str(prices), "--store", str(path))
-    assert (told.returncode, told.stdout) == (0, "2 prices per million tokens.\n")
+    result = cli("prices", str(prices), "--store", str(path))
+    assert (result.returncode, result.stdout) == (0, "2 prices per million tokens.\n")
     with open_store(path) as store:
         assert cost(store) == pytest.approx((500 * 10 + 400 * 1 + 100 * 20 + 10 * 100) / 1e6)
 

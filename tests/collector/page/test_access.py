@@ -201,32 +201,32 @@ def test_without_a_page_nothing_answers_and_open_says_so(tmp_path: Path) -> None
     ingester = start(tmp_path / "t.duckdb", "--no-page")
     try:
         assert ask(ingester, "/ui").status == 404
-        told = cli("open", "--store", str(ingester.store))
-        assert (told.returncode, "start it with --page" in told.stderr) == (1, True)
+        result = cli("open", "--store", str(ingester.store))
+        assert (result.returncode, "start it with --page" in result.stderr) == (1, True)
     finally:
         ingester.stop()
 
 
 def test_open_prints_a_link_to_a_rollout(open_ingester: Ingester) -> None:
-    told = cli("open", "a/b", "--no-browser", "--store", str(open_ingester.store))
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.startswith(f"http://{open_ingester.http}/ui/enter?code=")
-    assert told.stdout.endswith("to=%2Fui%2Frollouts%2Fa%25252Fb\n")
-    assert told.stderr == "Open this link in a browser within a minute; it works once.\n"
+    result = cli("open", "a/b", "--no-browser", "--store", str(open_ingester.store))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith(f"http://{open_ingester.http}/ui/enter?code=")
+    assert result.stdout.endswith("to=%2Fui%2Frollouts%2Fa%25252Fb\n")
+    assert result.stderr == "Open this link in a browser within a minute; it works once.\n"
 
 
 def test_open_says_that_nothing_runs(tmp_path: Path) -> None:
-    told = cli("open", "--store", str(tmp_path / "t.duckdb"))
-    assert (told.returncode, "No lightning-ingest serves" in told.stderr) == (1, True)
+    result = cli("open", "--store", str(tmp_path / "t.duckdb"))
+    assert (result.returncode, "No lightning-ingest serves" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("more", [(), ("--insecure",)])
 def test_elsewhere_the_page_needs_a_token_or_client_certificates(
     more: tuple[str, ...], tmp_path: Path
 ) -> None:
-    told = cli("serve", "--page", "--http", "0.0.0.0:0", *more, cwd=tmp_path)
-    assert told.returncode == 2
-    assert "set LIGHTNING_TOKEN (or --token), or ask for client certificates" in told.stderr
+    result = cli("serve", "--page", "--http", "0.0.0.0:0", *more, cwd=tmp_path)
+    assert result.returncode == 2
+    assert "set LIGHTNING_TOKEN (or --token), or ask for client certificates" in result.stderr
 
 
 def test_elsewhere_there_is_no_page_unless_asked_for(starter: Callable[..., Ingester]) -> None:

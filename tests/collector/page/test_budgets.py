@@ -60,8 +60,8 @@ def scanned(node: dict[str, Any]) -> int:
 def rows_read(source: DirectSource, name: str, parameters: dict[str, Any]) -> int:
     text = with_values(sql_text(name, parameters), parameters)
     cursor = source.store._connection.cursor()
-    found = cursor.execute(f"EXPLAIN (ANALYZE, FORMAT json) {text}").fetchall()
-    return scanned(json.loads(found[0][1]))
+    rows = cursor.execute(f"EXPLAIN (ANALYZE, FORMAT json) {text}").fetchall()
+    return scanned(json.loads(rows[0][1]))
 
 
 @pytest.mark.slow

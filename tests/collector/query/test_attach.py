@@ -26,9 +26,9 @@ def attached(told: str) -> duckdb.DuckDBPyConnection:
 
 
 def line_for(store: Path) -> str:
-    told = cli("attach", "--store", str(store))
-    assert told.returncode == 0, told.stderr
-    return told.stdout
+    result = cli("attach", "--store", str(store))
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ def test_a_query_comes_from_a_file_or_a_pipe_and_its_time_goes_to_stderr(path: P
 
 
 def test_an_error_that_quotes_a_stored_value_has_no_control_characters(path: Path) -> None:
-    told = cli("sql", "SELECT ('a' || chr(27) || '[2J')::INTEGER", "--store", str(path))
-    assert told.returncode == 1
-    assert "\x1b" not in told.stderr
-    assert "\\x1b[2J" in told.stderr
+    result = cli("sql", "SELECT ('a' || chr(27) || '[2J')::INTEGER", "--store", str(path))
+    assert result.returncode == 1
+    assert "\x1b" not in result.stderr
+    assert "\\x1b[2J" in result.stderr

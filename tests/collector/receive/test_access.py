@@ -49,9 +49,9 @@ def export(
 @pytest.mark.parametrize("option", ["--http", "--grpc"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "collector", "[::]"])  # noqa: S104  refused
 def test_an_address_that_others_reach_needs_a_token(option: str, host: str, tmp_path: Path) -> None:
-    told = cli_here("serve", option, f"{host}:4318", cwd=tmp_path)
-    assert told.returncode == 2
-    assert "can be reached from other machines: set LIGHTNING_TOKEN" in told.stderr
+    result = cli_here("serve", option, f"{host}:4318", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "can be reached from other machines: set LIGHTNING_TOKEN" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -72,8 +72,11 @@ def test_with_a_token_or_an_explicit_word_others_may_reach_it(
 
 @pytest.mark.parametrize("token", ["", "  ", "café"])
 def test_a_token_that_no_header_can_carry_is_refused(token: str, tmp_path: Path) -> None:
-    told = cli_here("serve", "--token", token, cwd=tmp_path)
-    assert (told.returncode, "the token must be ASCII and not empty" in told.stderr) == (2, True)
+    result = cli_here("serve", "--token", token, cwd=tmp_path)
+    assert (result.returncode, "the token must be ASCII and not empty" in result.stderr) == (
+        2,
+        True,
+    )
 
 
 # Tokens.
@@ -102,8 +105,8 @@ def test_files_are_loaded_through_a_guarded_ingester_by_the_stores_owner(
     ingester_with_token: Ingester, tmp_path: Path
 ) -> None:
     (tmp_path / "one.pb").write_bytes(trace_request("from a file").SerializeToString())
-    told = cli("load", str(tmp_path / "one.pb"), "--store", str(ingester_with_token.store))
-    assert told.returncode == 0, told.stderr
+    result = cli("load", str(tmp_path / "one.pb"), "--store", str(ingester_with_token.store))
+    assert result.returncode == 0, result.stderr
     assert column(ingester_with_token.store, "SELECT name FROM spans") == ["from a file"]
 
 
@@ -226,10 +229,10 @@ def test_files_are_loaded_through_an_ingester_that_is_guarded(
     introduced = [f"--client-{kind}={authority.folder / f'client.{end}'}"
                   for kind, end in (("cert", "pem"), ("key", "key"))]  # fmt: skip
     if asks_clients:
-        told = cli(*load)
-        assert (told.returncode, "--client-cert" in told.stderr) == (1, True)
-    told = cli(*load, *introduced)
-    assert (told.returncode, told.stderr) == (0, "")
+        result = cli(*load)
+        assert (result.returncode, "--client-cert" in result.stderr) == (1, True)
+    result = cli(*load, *introduced)
+    assert (result.returncode, result.stderr) == (0, "")
     assert column(ingester.store, "SELECT name FROM spans") == ["loaded"]
 
 
@@ -315,8 +318,8 @@ def test_a_broken_certificate_is_not_taken_over(authority: Authority, starter: S
 def test_certificates_that_do_not_fit_are_refused_at_start(
     files: tuple[str, ...], reason: str, authority: Authority
 ) -> None:
-    told = cli_here("serve", "--http", "127.0.0.1:0", *files, cwd=authority.folder)
-    assert (told.returncode, reason in told.stderr) == (2, True)
+    result = cli_here("serve", "--http", "127.0.0.1:0", *files, cwd=authority.folder)
+    assert (result.returncode, reason in result.stderr) == (2, True)
 
 
 @pytest.mark.slow

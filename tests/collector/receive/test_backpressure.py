@@ -53,9 +53,9 @@ def test_a_full_disk_asks_senders_to_come_back_and_passes_by_itself(ingester: In
     probed = send(ingester.http, path="/readyz", method="GET")
     assert probed.status == 503
     assert b"not ready: Requests cannot be written to the spool" in probed.body
-    told = cli("check", "--store", str(ingester.store))
-    assert told.returncode == 1
-    assert "alarm receiving  " in told.stdout
+    result = cli("check", "--store", str(ingester.store))
+    assert result.returncode == 1
+    assert "alarm receiving  " in result.stdout
 
     limit_files(ingester, -1)
     eventually(lambda: metric(ingester.http, RECEIVING) == 0)  # without a further request

@@ -434,9 +434,9 @@ def peak_memory(ingester: Ingester, *, reset: bool = False) -> int:
     if reset:
         Path(f"/proc/{ingester.process.pid}/clear_refs").write_text("5")
     status = Path(f"/proc/{ingester.process.pid}/status").read_text()
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    assert found
-    return int(found[1]) * 1024
+    match = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert match
+    return int(match[1]) * 1024
 
 
 def test_the_limit_can_be_set(tmp_path: Path) -> None:

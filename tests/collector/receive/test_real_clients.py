@@ -52,19 +52,21 @@ def javascript() -> Path:
 
 def run_or_skip(*command: str | Path, cwd: Path | None = None) -> None:
     """Install something; where that is not possible the test has nothing to say."""
-    told = subprocess.run(
+    process = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
     )
-    if told.returncode:
-        pytest.skip(f"'{command[0]}' could not install what the test needs: {told.stderr[-300:]}")
+    if process.returncode:
+        pytest.skip(
+            f"'{command[0]}' could not install what the test needs: {process.stderr[-300:]}"
+        )
 
 
 def send(*command: str | Path, cwd: Path | None = None) -> None:
     """Run a client to its end."""
-    told = subprocess.run(
+    process = subprocess.run(
         [*command, str(COUNT)], cwd=cwd, capture_output=True, text=True, timeout=120, check=True
     )
-    assert "error" not in told.stderr.lower()
+    assert "error" not in process.stderr.lower()
 
 
 def assert_all_arrived(ingester: Ingester) -> None:

@@ -89,5 +89,5 @@ def test_memory_and_what_is_derived_at_once_are_settings(starter: Callable[..., 
 
 
 def test_too_little_memory_is_wrong_usage() -> None:
-    told = cli("serve", "--memory", "1MB")
-    assert (told.returncode, "must be at least 256MB" in told.stderr) == (2, True)
+    result = cli("serve", "--memory", "1MB")
+    assert (result.returncode, "must be at least 256MB" in result.stderr) == (2, True)

@@ -127,12 +127,12 @@ def test_when_one_of_its_servers_breaks_down_the_process_ends_and_says_so(
     store = str(tmp_path / "t.duckdb")
     command = [sys.executable, "-c", BREAK, which, "--store", store]
     addresses = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
-    told = subprocess.run(
+    process = subprocess.run(
         [*command, *addresses], capture_output=True, text=True, timeout=60, check=False
     )
-    assert told.returncode == 1
-    assert f"Error: the {which} server ended by itself" in told.stderr
-    assert "everything that was acknowledged is stored" in told.stdout
+    assert process.returncode == 1
+    assert f"Error: the {which} server ended by itself" in process.stderr
+    assert "everything that was acknowledged is stored" in process.stdout
 
 
 def test_a_connection_that_stands_still_does_not_delay_the_end(ingester: Ingester) -> None:

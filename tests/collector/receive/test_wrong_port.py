@@ -50,13 +50,13 @@ def test_an_http_exporter_at_the_grpc_port_is_logged_once_counted_and_found_by_d
         with pytest.raises((http.client.BadStatusLine, ConnectionError)):
             send(ingester.grpc, bytes(size))
         eventually(lambda n=number: metric(ingester.http, WRONG_AT_GRPC) == n)  # type: ignore[misc]
-    told = cli("doctor", "--store", str(ingester.store))
-    assert told.returncode == 1
-    assert told.stdout.startswith("3 of 3 requests since the start were sent to the port of the")
-    assert "3 to the port for grpc" in told.stdout
-    told = cli("check", "--store", str(ingester.store))
-    assert told.returncode == 1
-    assert "wrong port  3 connections to the port for grpc" in told.stdout
+    result = cli("doctor", "--store", str(ingester.store))
+    assert result.returncode == 1
+    assert result.stdout.startswith("3 of 3 requests since the start were sent to the port of the")
+    assert "3 to the port for grpc" in result.stdout
+    result = cli("check", "--store", str(ingester.store))
+    assert result.returncode == 1
+    assert "wrong port  3 connections to the port for grpc" in result.stdout
     assert ingester.stop() == 0
     port = ingester.http.rpartition(":")[2]
     log = capfd.readouterr().err

@@ -70,8 +70,8 @@ def late_span(number: int) -> Request:
 
 
 def rows_ids(store: Store) -> dict[str, int]:
-    found = store.query("SELECT span_id, rowid AS place FROM llm_calls").to_pylist()
-    return {row["span_id"]: row["place"] for row in found}
+    rows = store.query("SELECT span_id, rowid AS place FROM llm_calls").to_pylist()
+    return {row["span_id"]: row["place"] for row in rows}
 
 
 @pytest.mark.slow

@@ -47,8 +47,8 @@ def test_a_trace_that_breaks_deriving_affects_no_other_one(
             load(store, [Request("traces", 1, body)], dead_letters=tmp_path)
         while refresh(store):
             pass
-        found = store.query("SELECT DISTINCT trace_id FROM llm_calls")
-        assert found.column(0).to_pylist() == [sound]
+        rows = store.query("SELECT DISTINCT trace_id FROM llm_calls")
+        assert rows.column(0).to_pylist() == [sound]
         unread = store.query("SELECT DISTINCT trace_id, reason FROM unread_spans").to_pylist()
         assert unread == [{"trace_id": odd, "reason": "TypeError: unhashable"}]
         assert not len(store.query("FROM stale"))

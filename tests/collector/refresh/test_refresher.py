@@ -371,8 +371,8 @@ def test_a_worker_whose_owner_has_ended_ends_without_a_word() -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with background(*command, **pipes) as worker:
         worker.stdout.close()
-        said = worker.stderr.read()
-        assert (worker.wait(LIMIT_S), said) == (0, b"")
+        text = worker.stderr.read()
+        assert (worker.wait(LIMIT_S), text) == (0, b"")
 
 
 def test_a_batch_that_was_given_up_is_derived_later(tmp_path: Path) -> None:

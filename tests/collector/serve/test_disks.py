@@ -26,9 +26,9 @@ LAGGING = 'lightning_alarm{alarm="lagging"}'
 
 def check(store: Path) -> str:
     """What `check` says; it has to find a fault."""
-    told = cli("check", "--store", str(store))
-    assert told.returncode == 1, told.stdout
-    return told.stdout
+    result = cli("check", "--store", str(store))
+    assert result.returncode == 1, result.stdout
+    return result.stdout
 
 
 @pytest.fixture
@@ -62,11 +62,11 @@ def test_a_disk_that_stops_is_told_and_nothing_is_lost_when_it_is_back(
         with ingester.unless_duckdb_crashes():
             assert ingester.sends("refused") == 503
             reason = {"make_read_only": "Read-only file system", "pull": "Input/output error"}[way]
-            told = check(store)
-            assert f"the store cannot use '{disk.folder}' ({reason})" in told
-            assert f"the spool cannot use '{disk.folder}/t.duckdb.spool' ({reason})" in told
+            report = check(store)
+            assert f"the store cannot use '{disk.folder}' ({reason})" in report
+            assert f"the spool cannot use '{disk.folder}/t.duckdb.spool' ({reason})" in report
             # From a disk that is pulled, nobody can read where the process answers.
-            assert ("alarm receiving" in told) == (way == "make_read_only")
+            assert ("alarm receiving" in report) == (way == "make_read_only")
             assert metric(ingester.http, RECEIVING) == 1
             assert ingester.sends("refused") == 503
             assert log.read_text().count("Alarm 'receiving': ") == 1
@@ -90,9 +90,9 @@ def test_a_disk_that_hangs_is_told_and_receiving_resumes_when_it_answers(
             assert send(ingester.http, path="/healthz", method="GET").status == 200
             ready = send(ingester.http, path="/readyz", method="GET")
             assert (ready.status, b"has not ended a write" in ready.body) == (503, True)
-            told = check(store)
-            assert "alarm receiving" in told
-            assert "does not answer" in told
+            report = check(store)
+            assert "alarm receiving" in report
+            assert "does not answer" in report
             assert waiting.result(60) == 503
         eventually(lambda: has_no_alarm(ingester))
         eventually(lambda: ingester.sends("after") == 200)  # what waited has to be stored first
@@ -136,10 +136,10 @@ def test_a_disk_of_the_store_alone_that_stops_leaves_what_is_acknowledged_on_the
         with ingester.unless_duckdb_crashes():
             assert ingester.sends("waits") == 200
             eventually(lambda: metric(ingester.http, STORING) == 1)
-            told = check(store)
-            assert f"the store cannot use '{disk.folder}' (Read-only file system)" in told
-            assert "alarm storing" in told
-            assert "alarm receiving" not in told
+            report = check(store)
+            assert f"the store cannot use '{disk.folder}' (Read-only file system)" in report
+            assert "alarm storing" in report
+            assert "alarm receiving" not in report
             eventually(lambda: ingester.sends("refused") == 503)  # since it lasts
             assert log.read_text().count("Alarm 'storing'") == 1
         disk.unmount()
@@ -188,11 +188,11 @@ def test_a_start_on_a_disk_that_takes_no_writes_says_which_and_why(
     with running(store):
         pass
     disk.make_read_only()
-    told = cli("serve", "--http", "127.0.0.1:0", "--grpc", "none", "--store", str(store))
-    assert told.returncode == 1
-    assert str(store) in told.stderr
-    assert "Read-only file system" in told.stderr
-    assert "Traceback" not in told.stderr
+    result = cli("serve", "--http", "127.0.0.1:0", "--grpc", "none", "--store", str(store))
+    assert result.returncode == 1
+    assert str(store) in result.stderr
+    assert "Read-only file system" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_full_disk_of_the_store_alone_passes_without_loss(
@@ -206,8 +206,8 @@ def test_a_full_disk_of_the_store_alone_passes_without_loss(
         with ingester.unless_duckdb_crashes():
             # A checkpoint is due after some seconds, too: on a full disk it makes DuckDB give up.
             eventually(lambda: metric(ingester.http, STORING) == 1)
-            told = check(store)
-            assert f"the store cannot use '{disk.folder}' (No space left on device)" in told
+            report = check(store)
+            assert f"the store cannot use '{disk.folder}' (No space left on device)" in report
         full.unlink()
         assert ingester.ends_by_itself()
 
@@ -235,9 +235,9 @@ def test_a_folder_that_its_user_may_no_longer_write_is_told_and_waited_for(
         # A checkpoint, for which DuckDB makes and deletes files, is due after some seconds.
         eventually(lambda: metric(ingester.http, STORING) == 1)
         ask = (sys.executable, "-m", "otel_lightning.collector", "check", "--store", store)
-        told = finish(*user, *ask)
-        assert told.returncode == 1
-        assert f"the store cannot use '{folder_of_a_user}' (Permission denied)" in told.stdout
+        process = finish(*user, *ask)
+        assert process.returncode == 1
+        assert f"the store cannot use '{folder_of_a_user}' (Permission denied)" in process.stdout
         eventually(lambda: ingester.sends("refused") == 503)
         assert ingester.process.poll() is None  # it would end at once again
         folder_of_a_user.chmod(0o700)
@@ -290,9 +290,9 @@ def test_a_full_disk_for_what_is_spilled_is_told_and_waited_for(
         while metric(ingester.http, STORING) == 0:  # until memory is full, and DuckDB has to spill
             assert sent < 200, "DuckDB did not spill"
             sent += ingester.sends_request(large_request()) == 200
-        told = check(store)
-        assert f"what DuckDB spills cannot use '{disk.folder}' (No space left on device)" in told
-        assert "has to be started again" in told
+        report = check(store)
+        assert f"what DuckDB spills cannot use '{disk.folder}' (No space left on device)" in report
+        assert "has to be started again" in report
         eventually(lambda: ingester.sends("refused") == 503)
         assert ingester.process.poll() is None  # it would end at once again
         full.unlink()

@@ -51,14 +51,14 @@ def test_a_process_that_was_killed_is_reported_with_what_is_read_again(tmp_path:
         process.kill()
         process.wait(60)
         killed = process.pid
-    told = cli("check", "--store", str(store))
-    assert told.returncode == 1
+    result = cli("check", "--store", str(store))
+    assert result.returncode == 1
     with open_store(store) as opened:
         opened.execute("ALTER TABLE spans_away RENAME TO spans")
-    told = cli("check", "--store", str(store))
-    assert told.returncode == 1
-    assert f"process {killed} was not asked to stop" in told.stdout
-    assert KILLED in told.stdout
+    result = cli("check", "--store", str(store))
+    assert result.returncode == 1
+    assert f"process {killed} was not asked to stop" in result.stdout
+    assert KILLED in result.stdout
     before = time.time()
     with logged(store, log) as (process, http):
         eventually(lambda: metric(http, "lightning_requests_read_again") == 3)
@@ -67,10 +67,10 @@ def test_a_process_that_was_killed_is_reported_with_what_is_read_again(tmp_path:
         lines = [line for line in log.read_text().splitlines() if "not asked to stop" in line]
         assert len(lines) == 1
         assert re.match(r"2\S+Z WARNING .* The last process \d+ was not asked to stop", lines[0])
-        told = cli("check", "--store", str(store))
-        assert f"process {killed} was not asked to stop" in told.stdout
-        assert "3 requests of the last process" in told.stdout
-        assert told.returncode == 0  # nothing is lost, and it runs
+        result = cli("check", "--store", str(store))
+        assert f"process {killed} was not asked to stop" in result.stdout
+        assert "3 requests of the last process" in result.stdout
+        assert result.returncode == 0  # nothing is lost, and it runs
         process.terminate()
         assert process.wait(60) == 0
     assert "not asked to stop" not in cli("check", "--store", str(store)).stdout
@@ -91,9 +91,9 @@ def test_a_process_that_is_killed_again_and_again_is_an_alarm(tmp_path: Path) ->
             process.wait(60)
     with logged(store, log) as (process, http):
         eventually(lambda: metric(http, 'lightning_alarm{alarm="restarting"}') == 1)
-        told = cli("check", "--store", str(store))
-        assert told.returncode == 1
-        assert "lightning-ingest itself failed" in told.stdout
+        result = cli("check", "--store", str(store))
+        assert result.returncode == 1
+        assert "lightning-ingest itself failed" in result.stdout
         sends(http, "taken")
         process.terminate()
         assert process.wait(60) == 0
@@ -106,9 +106,9 @@ def test_a_killed_process_is_reported_before_its_parent_has_waited_for_it(tmp_pa
         process.kill()
         state = Path(f"/proc/{process.pid}/stat")
         eventually(lambda: state.read_text().rpartition(")")[2].split()[0] == "Z")
-        told = cli("check", "--store", str(store))
-    assert told.returncode == 1
-    assert f"process {process.pid} was not asked to stop" in told.stdout
+        result = cli("check", "--store", str(store))
+    assert result.returncode == 1
+    assert f"process {process.pid} was not asked to stop" in result.stdout
 
 
 def test_a_second_signal_is_a_wish_too(tmp_path: Path) -> None:
@@ -125,8 +125,8 @@ def test_a_second_signal_is_a_wish_too(tmp_path: Path) -> None:
 def test_an_error_that_ended_it_is_reported(tmp_path: Path) -> None:
     store = tmp_path / "t.duckdb"
     Run(store).end(RuntimeError("the loader thread ended by itself"))
-    told = cli("check", "--store", str(store))
-    assert told.returncode == 1
+    result = cli("check", "--store", str(store))
+    assert result.returncode == 1
     end = unasked_end(store)
     assert end
     assert end.told.endswith("RuntimeError: the loader thread ended by itself")

@@ -60,16 +60,16 @@ def test_in_json_format_everything_that_is_said_is_json(tmp_path: Path) -> None:
 
 def test_in_json_format_the_reason_why_it_cannot_start_is_json(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("no DuckDB file")
-    told = cli("serve", "--store", str(tmp_path / "t"), "--log-format", "json")
-    assert told.returncode == 1
-    assert json.loads(told.stderr)["level"] == "CRITICAL"
+    result = cli("serve", "--store", str(tmp_path / "t"), "--log-format", "json")
+    assert result.returncode == 1
+    assert json.loads(result.stderr)["level"] == "CRITICAL"
 
 
 @pytest.mark.parametrize("arguments", [[], ["sql", "SELECT 1"]])
 def test_on_windows_a_warning_at_start_says_that_it_is_not_supported(arguments: list[str]) -> None:
     script = "import sys; sys.platform = 'win32'; import otel_lightning.collector.__main__ as m"
     command = [sys.executable, "-c", f"{script}; m.main()", *arguments]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert told.returncode == 1
-    assert "does not run on Windows" in told.stderr
-    assert "WSL" in told.stderr
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == 1
+    assert "does not run on Windows" in process.stderr
+    assert "WSL" in process.stderr

@@ -48,8 +48,8 @@ def test_requests_are_taken_and_counted_while_the_ids_of_the_store_are_read(tmp_
         assert metric(http, "lightning_spool_backlog_bytes") > 0
         ready = send(http, path="/readyz", method="GET")
         assert (ready.status, ready.body.decode()) == (200, f"ready\n{READING_IDS}")
-        told = cli("check", "--store", str(store))
-        assert "of 3 rows are left, as after a crash" in told.stdout
+        result = cli("check", "--store", str(store))
+        assert "of 3 rows are left, as after a crash" in result.stdout
         go.touch()
         eventually(lambda: column(store, "SELECT count(*) FROM spans") == [len("abc") + 2])
         assert metric(http, "lightning_ids_to_read") == 0

@@ -40,9 +40,9 @@ def test_each_command_says_which_process_does_not_answer_and_how_to_go_on(
     pid = ingester.process.pid
 
     def ask(command: tuple[str, ...]) -> str:
-        done = cli(*command, "--store", str(ingester.store))
-        assert done.returncode == 1, command
-        return done.stderr
+        result = cli(*command, "--store", str(ingester.store))
+        assert result.returncode == 1, command
+        return result.stderr
 
     with stopped(ingester), ThreadPoolExecutor(len(commands)) as threads:
         told = dict(zip(commands, threads.map(ask, commands), strict=True))

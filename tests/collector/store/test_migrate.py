@@ -58,8 +58,8 @@ def test_a_store_of_a_release_is_migrated_loaded_into_and_derived(
 def test_opening_for_reading_does_not_migrate(release: str, tmp_path: Path) -> None:
     path = unpacked(release, tmp_path)
     before = path.read_bytes()
-    told = cli("sql", "SELECT count(*) AS n FROM llm_calls", "--store", str(path), "--format=csv")
-    assert (told.returncode, told.stderr) == (0, "")
+    result = cli("sql", "SELECT count(*) AS n FROM llm_calls", "--store", str(path), "--format=csv")
+    assert (result.returncode, result.stderr) == (0, "")
     assert cli("check", "--store", str(path)).returncode == 1  # it has a rejected record
     assert path.read_bytes() == before
 

@@ -270,8 +270,8 @@ with open_store({str(path)!r}) as store:
         pass
     print(store.query("SELECT run_id FROM runs ORDER BY 1")["run_id"].to_pylist())
 """
-        told = finish(sys.executable, "-c", code, check=True)
-        assert told.stdout == "['c', \"it's\"]\n"
+        process = finish(sys.executable, "-c", code, check=True)
+        assert process.stdout == "['c', \"it's\"]\n"
         tables = holder.query("SELECT table_name AS n FROM duckdb_tables()")["n"].to_pylist()
         assert not [name for name in tables if name.startswith("staging")]
     server_file(path).unlink()
@@ -365,8 +365,8 @@ print(oct(path.with_name("other").stat().st_mode & 0o777))
 def test_a_new_store_and_its_log_can_be_read_by_their_user_only(
     umask: str, others: str, tmp_path: Path
 ) -> None:
-    told = finish(sys.executable, "-c", MODES, tmp_path / "t.duckdb", umask, check=True)
-    assert told.stdout == "['0o600', '0o600']\n" * 3 + f"{others}\n"
+    process = finish(sys.executable, "-c", MODES, tmp_path / "t.duckdb", umask, check=True)
+    assert process.stdout == "['0o600', '0o600']\n" * 3 + f"{others}\n"
 
 
 def test_the_log_of_a_store_that_was_opened_to_a_group_is_open_to_it(tmp_path: Path) -> None:

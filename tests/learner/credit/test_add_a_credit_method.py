@@ -58,8 +58,8 @@ def test_method_is_one_file_one_line_and_one_test(checkout: Path) -> None:
 
 
 def test_its_test_passes(checkout: Path) -> None:
-    said = run(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", TEST)
-    assert "1 passed" in said
+    result = run(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", TEST)
+    assert "1 passed" in result
 
 
 def test_command_builds_transitions_with_it_and_names_it_in_its_help(

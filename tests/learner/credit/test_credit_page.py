@@ -45,9 +45,9 @@ class Example:
 
 def table(text: str) -> list[Cells]:
     """Read the first table of a text."""
-    found = re.search(r"(^\|.*\n)+", text, re.MULTILINE)
-    assert found
-    lines = found[0].splitlines()
+    match = re.search(r"(^\|.*\n)+", text, re.MULTILINE)
+    assert match
+    lines = match[0].splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [dict(zip(cells[0], row, strict=True)) for row in cells[2:]]
 
@@ -84,11 +84,11 @@ def call(row: Cells) -> dict[str, Any]:
 
 def judgements(row: Cells) -> list[dict[str, Any]]:
     """What the store has of what a row says was sent."""
-    found = SENT.fullmatch(row["sent"])
-    if not found:
+    match = SENT.fullmatch(row["sent"])
+    if not match:
         assert row["sent"] in {"", FAILED}
         return []
-    value, target, how = found.groups()
+    value, target, how = match.groups()
     rollout, span = row["rollout"], f"{row['rollout']}.{row['call']}"
     call_end = BEGIN + timedelta(seconds=int(row["call"]) + 1)
     named = {

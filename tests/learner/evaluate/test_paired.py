@@ -24,17 +24,17 @@ def test_mcnemar_is_the_binomial_tail_of_the_discordant_pairs(
     better: int, worse: int, p: float
 ) -> None:
     base, other = counted(better, worse, 30)
-    found = compare(("a", base), ("b", other))
-    assert found.test == "McNemar's exact test"
-    assert found.p_value == pytest.approx(p)
-    assert found.gain == pytest.approx((better - worse) / (better + worse + 30))
+    comparison = compare(("a", base), ("b", other))
+    assert comparison.test == "McNemar's exact test"
+    assert comparison.p_value == pytest.approx(p)
+    assert comparison.gain == pytest.approx((better - worse) / (better + worse + 30))
 
 
 def test_gain_on_all_of_three_tasks_is_no_proof() -> None:
     base, other = counted(3, 0, 0)
-    found = compare(("a", base), ("b", other))
-    assert (found.gain, found.p_value, found.passed) == (1.0, 1 / 8, False)
-    assert "p = 0.12 is not below 0.05" in found.refusals[0]
+    comparison = compare(("a", base), ("b", other))
+    assert (comparison.gain, comparison.p_value, comparison.passed) == (1.0, 1 / 8, False)
+    assert "p = 0.12 is not below 0.05" in comparison.refusals[0]
 
 
 def test_real_gain_passes_and_a_greater_least_gain_refuses_it() -> None:
@@ -42,9 +42,9 @@ def test_real_gain_passes_and_a_greater_least_gain_refuses_it() -> None:
     levels = rng.uniform(0.2, 0.6, (80, 1))
     base = (rng.random((80, 4)) < levels).astype(float)
     other = (rng.random((80, 4)) < levels + 0.25).astype(float)
-    found = compare(("a", rewards(base)), ("b", rewards(other)))
-    assert found.passed
-    assert found.lower < 0.25 < found.upper
+    comparison = compare(("a", rewards(base)), ("b", rewards(other)))
+    assert comparison.passed
+    assert comparison.lower < 0.25 < comparison.upper
     refused = compare(("a", rewards(base)), ("b", rewards(other)), least_gain=0.3)
     assert not refused.passed
     assert "not above 0.3" in refused.refusals[0]
@@ -64,9 +64,9 @@ def test_rewards_that_only_one_side_has_are_left_out_and_many_refuse() -> None:
     base, other = counted(20, 0, 20)
     for task in range(30, 40):
         del other[(str(task), 0)]
-    found = compare(("a", base), ("b", other))
-    assert (found.pairs, found.unpaired, found.passed) == (30, 10, False)
-    assert "10 pairs have a reward on one side only" in found.refusals[0]
+    comparison = compare(("a", base), ("b", other))
+    assert (comparison.pairs, comparison.unpaired, comparison.passed) == (30, 10, False)
+    assert "10 pairs have a reward on one side only" in comparison.refusals[0]
     assert compare(("a", {}), ("b", other)).refusals == ("no task has a reward on both sides",)
 
 
@@ -76,9 +76,9 @@ def test_gain_must_hold_whatever_the_few_rewards_are_that_one_side_lacks() -> No
     # Failures of the other that left no reward, or successes: nobody knows.
     for task in range(100, 106):
         del other[(str(task), 0)]
-    found = compare(("a", base), ("b", other))
-    assert (found.pairs, found.unpaired) == (194, 6)
-    (reason,) = found.refusals
+    comparison = compare(("a", base), ("b", other))
+    assert (comparison.pairs, comparison.unpaired) == (194, 6)
+    (reason,) = comparison.refusals
     assert reason.startswith("6 pairs have a reward on one side only: if b did badly in those")
     assert reason.endswith("say what they are worth with --failed-reward")
     # Of the base the missing ones count as the best, which is no loss beside a clear gain.
@@ -122,9 +122,9 @@ def test_gain_of_ordinary_size_passes_with_a_range() -> None:
         base = rewards(rng.beta(4 * levels, 4 * (1 - levels), (50, 3)))
         levels += 0.2
         other = rewards(rng.beta(4 * levels, 4 * (1 - levels), (50, 3)))
-        found = compare(("a", base), ("b", other), reward_range=(0.0, 1.0))
-        assert found.passed, found.refusals
-        assert found.reward_range == (0.0, 1.0)
+        comparison = compare(("a", base), ("b", other), reward_range=(0.0, 1.0))
+        assert comparison.passed, comparison.refusals
+        assert comparison.reward_range == (0.0, 1.0)
         assert len(compare(("a", base), ("b", other)).refusals) == 1
         (reason,) = compare(("a", base), ("b", other), 0.2, reward_range=(0.0, 1.0)).refusals
         assert "with 0.95 confidence for rewards in [0, 1], not above 0.2" in reason
@@ -146,10 +146,10 @@ def test_gain_that_decides_is_tested_by_itself_and_not_on_a_grid() -> None:
 
 def test_rewards_of_0_and_1_need_no_range_and_a_wider_one_counts() -> None:
     base, other = counted(8, 0, 40)
-    found = compare(("a", base), ("b", other))
-    assert found.passed
-    assert found.reward_range == (0.0, 1.0)
-    assert compare(("a", base), ("b", other), reward_range=(0.0, 1.0)) == found
+    comparison = compare(("a", base), ("b", other))
+    assert comparison.passed
+    assert comparison.reward_range == (0.0, 1.0)
+    assert compare(("a", base), ("b", other), reward_range=(0.0, 1.0)) == comparison
     (reason,) = compare(("a", base), ("b", other), reward_range=(-10.0, 1.0)).refusals
     assert "for rewards in [-10, 1], not above 0" in reason
 

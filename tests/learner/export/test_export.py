@@ -290,20 +290,20 @@ def test_rollouts_without_a_second_one_of_their_task_are_not_taught_by_a_lower_t
         traces.call(rollout)
         traces.reward(rollout, value)
     make_transitions(traces.store(), Settings(credit="group", held_out=0.0))
-    said = refused(traces, "trl-sft")
-    assert "All 2 advantages in split 'train' are 0: credit 'group'" in said
-    assert "none of 2 tasks has two rollouts" in said
-    assert "Collect several rollouts per task" in said
-    assert "Lower --threshold" not in said
+    message = refused(traces, "trl-sft")
+    assert "All 2 advantages in split 'train' are 0: credit 'group'" in message
+    assert "none of 2 tasks has two rollouts" in message
+    assert "Collect several rollouts per task" in message
+    assert "Lower --threshold" not in message
 
 
 def test_rollouts_that_all_failed_are_not_taught_by_a_lower_threshold(traces: "Traces") -> None:
     traces.call("a")
     traces.reward("a", 0.0)
     make_transitions(traces.store(), Settings(held_out=0.0))
-    said = refused(traces, "openai")
-    assert "so no answer is known to be good" in said
-    assert "Lower --threshold" not in said
+    message = refused(traces, "openai")
+    assert "so no answer is known to be good" in message
+    assert "Lower --threshold" not in message
 
 
 def test_answers_that_were_compared_with_nothing_have_no_label_for_kto(traces: "Traces") -> None:
@@ -313,10 +313,10 @@ def test_answers_that_were_compared_with_nothing_have_no_label_for_kto(traces: "
         traces.task(rollout, task)
     make_transitions(traces.store(), Settings(credit="group", held_out=0.0))
     output = traces.path.with_name("kto.jsonl")
-    done = write(str(traces.path), FORMATS["trl-kto"], output, split="train", threshold=0.0)
+    written = write(str(traces.path), FORMATS["trl-kto"], output, split="train", threshold=0.0)
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     assert {row["rollout_id"]: row["label"] for row in rows} == {"a": True, "b": False}
-    assert done.left_out == {"an advantage of 0 by credit 'group', which is no label": 1}
+    assert written.left_out == {"an advantage of 0 by credit 'group', which is no label": 1}
 
 
 def test_equal_answers_whose_means_differ_by_rounding_are_no_pair(learned: "Traces") -> None:
@@ -354,9 +354,9 @@ def uncarried(traces: "Traces") -> "Traces":
 @pytest.mark.parametrize("form", ["trl-sft", "trl-kto", "verl"])
 def test_what_a_format_cannot_carry_is_left_out_by_its_name(uncarried: "Traces", form: str) -> None:
     output = uncarried.path.with_name("rows.jsonl")
-    done = write(str(uncarried.path), FORMATS[form], output, split="train", threshold=0.0)
-    assert done.rows == 1
-    assert done.left_out == {
+    written = write(str(uncarried.path), FORMATS[form], output, split="train", threshold=0.0)
+    assert written.rows == 1
+    assert written.left_out == {
         "arguments that are not a JSON object": 1,
         "a part that is not text: image": 1,
         "a tool that is not a function: web_search": 1,
@@ -384,8 +384,8 @@ def test_reasoning_that_openai_cannot_hold_is_counted(traces: "Traces") -> None:
     traces.reward("a", 1.0)
     make_transitions(traces.store(), Settings(held_out=0.0))
     output = traces.path.with_name("rows.jsonl")
-    done = write(str(traces.path), FORMATS["openai"], output, split="train", threshold=0.0)
-    assert (done.rows, done.without) == (1, {"the reasoning of the answer": 1})
+    written = write(str(traces.path), FORMATS["openai"], output, split="train", threshold=0.0)
+    assert (written.rows, written.without) == (1, {"the reasoning of the answer": 1})
 
 
 def test_text_beside_a_tool_result_in_one_message_is_kept(traces: "Traces") -> None:
@@ -461,11 +461,11 @@ def test_call_with_incomplete_messages_is_left_out(
     incomplete: "Traces", form: str, rows: int, left_out: int
 ) -> None:
     output = incomplete.path.with_name("rows.jsonl")
-    done = write(str(incomplete.path), FORMATS[form], output, split="train", threshold=0.0)
-    assert done.rows == rows
+    written = write(str(incomplete.path), FORMATS[form], output, split="train", threshold=0.0)
+    assert written.rows == rows
     of_calls = "calls with " if form == "trl-dpo" else ""
     why = f"{of_calls}incomplete messages (truncated)"
-    assert done.left_out == ({why: left_out} if left_out else {})
+    assert written.left_out == ({why: left_out} if left_out else {})
     assert form == "transitions" or "In the" not in output.read_text()
 
 
@@ -505,9 +505,9 @@ def test_states_of_incomplete_messages_alone_are_counted(unread: "Traces") -> No
     unread.reward("whole", 1.0)
     make_transitions(unread.store(), Settings(held_out=0.0))
     output = unread.path.with_name("rows.jsonl")
-    done = write(str(unread.path), FORMATS["trl-grpo"], output, split="train", threshold=0.0)
-    assert done.rows == 1
-    assert done.left_out == {
+    written = write(str(unread.path), FORMATS["trl-grpo"], output, split="train", threshold=0.0)
+    assert written.rows == 1
+    assert written.left_out == {
         "incomplete messages (redacted)": 1,
         "calls with no text of the prompt or of the answer": 2,
     }
@@ -515,19 +515,21 @@ def test_states_of_incomplete_messages_alone_are_counted(unread: "Traces") -> No
 
 def test_calls_that_no_pair_is_made_from_are_named_where_there_is_none(unread: "Traces") -> None:
     make_transitions(unread.store(), Settings(held_out=0.0))
-    said = refused(unread, "trl-dpo")
-    assert "2 with incomplete messages (redacted)" in said
-    assert "2 with no text of the prompt or of the answer" in said
-    assert "Record message content" in said
+    message = refused(unread, "trl-dpo")
+    assert "2 with incomplete messages (redacted)" in message
+    assert "2 with no text of the prompt or of the answer" in message
+    assert "Record message content" in message
 
 
 def test_absence_of_pairs_is_not_blamed_on_a_few_unread_calls(unread: "Traces") -> None:
     unread.call("whole")
     unread.reward("whole", 1.0)
     make_transitions(unread.store(), Settings(held_out=0.0))
-    said = refused(unread, "trl-dpo")
-    assert "No two different answers to one prompt" in said
-    assert "Calls that were left out: 2 with incomplete messages (redacted); 2 with no text" in said
+    message = refused(unread, "trl-dpo")
+    assert "No two different answers to one prompt" in message
+    assert (
+        "Calls that were left out: 2 with incomplete messages (redacted); 2 with no text" in message
+    )
 
 
 def test_ties_alone_give_no_labels_and_the_reason(traces: "Traces") -> None:
@@ -536,9 +538,9 @@ def test_ties_alone_give_no_labels_and_the_reason(traces: "Traces") -> None:
         traces.reward(rollout, 1.0)
         traces.task(rollout, "1")
     make_transitions(traces.store(), Settings(credit="group", held_out=0.0))
-    said = refused(traces, "trl-kto")
-    assert "All 2 advantages in split 'train' are 0: credit 'group'" in said
-    assert "Record message content" not in said
+    message = refused(traces, "trl-kto")
+    assert "All 2 advantages in split 'train' are 0: credit 'group'" in message
+    assert "Record message content" not in message
 
 
 def test_export_of_a_control_says_that_its_rewards_are_shuffled(learned: "Traces") -> None:
@@ -546,8 +548,8 @@ def test_export_of_a_control_says_that_its_rewards_are_shuffled(learned: "Traces
     said = ["export", "--store", str(learned.path), "--form", "trl-grpo", "--output", str(output)]
     assert "shuffle" not in CliRunner().invoke(cli, said).stderr
     make_transitions(str(learned.path), Settings(shuffle_rewards=3, held_out=0.0))
-    told = CliRunner().invoke(cli, said)
-    assert (told.exit_code, "built with --shuffle-rewards 3" in told.stderr) == (0, True)
+    result = CliRunner().invoke(cli, said)
+    assert (result.exit_code, "built with --shuffle-rewards 3" in result.stderr) == (0, True)
 
 
 def without_id(message: dict[str, Any]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ def test_contradictory_rewards_are_told_apart_from_missing_ones(
     traces.arm("more", "brief", 1 / 3)
     for value in values:
         traces.reward("more", value)
-    told = propose(traces, flag_file).output
-    assert ("1 rollout has contradictory rewards" in told) == (values[0] != values[1])
+    output = propose(traces, flag_file).output
+    assert ("1 rollout has contradictory rewards" in output) == (values[0] != values[1])
 
 
 def missing_failures(traces: "Traces", success: float = 0.5) -> None:

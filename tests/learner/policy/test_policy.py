@@ -30,9 +30,9 @@ def test_long_name_of_a_variant_is_not_cut_in_the_table(traces: "Traces", flag_f
         traces.call(rollout)
         traces.arm(rollout, arm, 1 / 3)
         traces.reward(rollout, float(i % 3 == 0))
-    told = propose(traces, flag_file).output
-    assert "mean reward" in told
-    assert "…" not in told
+    output = propose(traces, flag_file).output
+    assert "mean reward" in output
+    assert "…" not in output
 
 
 def test_refusal_for_an_arm_without_rollouts_names_it(traces: "Traces", flag_file: Path) -> None:

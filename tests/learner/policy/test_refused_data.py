@@ -213,9 +213,9 @@ def test_frequencies_that_the_input_could_explain_are_refused_unless_arms_are_sa
     result = learn(traces, flag_file, "--propensities", "frequencies")
     assert result.exit_code == 1
     assert "because the arm depends on how easy the task is" in result.stderr
-    told = learn(traces, flag_file, "--propensities", "random").stdout
+    output = learn(traces, flag_file, "--propensities", "random").stdout
     assert (
-        "600 from frequencies of arms that were drawn at random, as --propensities random" in told
+        "600 from frequencies of arms that were drawn at random, as --propensities random" in output
     )
 
 

@@ -160,9 +160,9 @@ GRADED = "--exit-code-is-reward"
 @pytest.mark.slow
 def test_killed_search_goes_on_within_its_budget_to_the_same_proposals(make: Make) -> None:
     whole, killed = make(), make()
-    done = whole.search(GRADED)
-    assert done.returncode == 0, done.stderr
-    assert "goes on" not in done.stdout
+    match = whole.search(GRADED)
+    assert match.returncode == 0, match.stderr
+    assert "goes on" not in match.stdout
     expected = whole.ended()
     assert 30 < expected == whole.started <= BUDGET
     assert sum(row["variant"] is not None for row in whole.proposals()) >= 1

@@ -106,8 +106,8 @@ def learn(*words: str) -> Result:
 
 
 def reported(store: str, path: Path, *options: str) -> tuple[Page, str]:
-    told = learn("report", "--store", store, "--output", str(path), *options)
-    assert told.exit_code == 0, told.output
+    result = learn("report", "--store", store, "--output", str(path), *options)
+    assert result.exit_code == 0, result.output
     return Page(path.read_text()), path.read_text()
 
 
@@ -434,18 +434,18 @@ def test_a_run_that_failed_before_it_learned_is_skipped_with_its_error(
         )
     assert typo["outcome"] == "failed"
     for chosen in ((), ("--run", "policy")):
-        told = learn("report", *output, *chosen)
-        assert told.stdout.startswith(f"Run {good['run_id']} (")
-        assert f"Skipped the newer run {typo['run_id']}, which failed: " in told.stderr
-        assert "support-promt" in told.stderr
-    told = learn("report", *output, "--run", typo["run_id"])
-    assert (told.stdout.startswith(f"Run {typo['run_id']} (failed)"), told.stderr) == (True, "")
+        result = learn("report", *output, *chosen)
+        assert result.stdout.startswith(f"Run {good['run_id']} (")
+        assert f"Skipped the newer run {typo['run_id']}, which failed: " in result.stderr
+        assert "support-promt" in result.stderr
+    result = learn("report", *output, "--run", typo["run_id"])
+    assert (result.stdout.startswith(f"Run {typo['run_id']} (failed)"), result.stderr) == (True, "")
     for number in range(4):
         failed(store, f"later-{number}")
-    told = learn("report", *output)
-    assert told.stdout.startswith(f"Run {good['run_id']} (")
-    assert "later-3, which failed: no disk space (--run later-3 reports on it)" in told.stderr
-    assert told.stderr.endswith("Skipped 2 more runs that failed.\n")
+    result = learn("report", *output)
+    assert result.stdout.startswith(f"Run {good['run_id']} (")
+    assert "later-3, which failed: no disk space (--run later-3 reports on it)" in result.stderr
+    assert result.stderr.endswith("Skipped 2 more runs that failed.\n")
 
 
 def test_a_failed_run_is_reported_if_it_has_a_curve_or_no_run_has_anything(
@@ -455,14 +455,14 @@ def test_a_failed_run_is_reported_if_it_has_a_curve_or_no_run_has_anything(
     output = ("--store", store, "--output", str(tmp_path / "r.html"))
     failed(store, "one")
     failed(store, "two")
-    told = learn("report", *output)
-    assert (told.stdout.startswith("Run two (failed)"), told.stderr) == (True, "")
+    result = learn("report", *output)
+    assert (result.stdout.startswith("Run two (failed)"), result.stderr) == (True, "")
     assert "no disk space" in " ".join(Page((tmp_path / "r.html").read_text()).text.split())
     with open_store(store) as opened:
         opened.execute("INSERT INTO run_steps SELECT 'one', n, 'loss', 1 FROM range(5) t(n)")
-    told = learn("report", *output)
-    assert told.stdout.startswith("Run one (failed)")
-    assert "Skipped the newer run two" in told.stderr
+    result = learn("report", *output)
+    assert result.stdout.startswith("Run one (failed)")
+    assert "Skipped the newer run two" in result.stderr
 
 
 def test_rank_correlation_is_that_of_a_known_example() -> None:

@@ -114,7 +114,7 @@ def test_command_ends_with_1_at_a_broken_link_and_makes_no_store(
     file = tasks({"id": "a", "question": "1"})
     store = tmp_path / "mine.duckdb"
     words = ["run", "--dev", "--store", str(store), "--tasks", str(file), "--exit-code-is-reward"]
-    done = CliRunner().invoke(cli, [*words, "--", *agent("sys.exit(3)")])
-    assert done.exit_code == 1
-    assert "BROKEN process: ok 0, failed 1" in done.output
+    result = CliRunner().invoke(cli, [*words, "--", *agent("sys.exit(3)")])
+    assert result.exit_code == 1
+    assert "BROKEN process: ok 0, failed 1" in result.output
     assert not store.exists()

@@ -100,7 +100,9 @@ def test_better_model_passes_and_models_without_gain_or_of_worse_form_are_refuse
         verdicts, reports = evaluate_models(served, job("compared"), grading, trial)
         # All has run already, so this only compares again.
         again = command(served, job("compared"), str(grading.rule), base, better)
-        done = finish(*again, "--no-greedy", "--least-gain", "0.6", "--", *job("compared").command)
+        process = finish(
+            *again, "--no-greedy", "--least-gain", "0.6", "--", *job("compared").command
+        )
         again += ["--no-greedy", "--reward-range", "-10,1"]
         wide = finish(*again, "--", *job("compared").command)
     passed, refused, no_gain = verdicts
@@ -116,9 +118,9 @@ def test_better_model_passes_and_models_without_gain_or_of_worse_form_are_refuse
     }
     assert "serving: the gain is at least +0.0000" in no_gain.refusals[0]
     assert len(reports) == 4
-    assert done.returncode == 3, done.stderr
-    assert "serving: the gain is at least" in done.stderr
-    assert "not above 0.6" in done.stderr
+    assert process.returncode == 3, process.stderr
+    assert "serving: the gain is at least" in process.stderr
+    assert "not above 0.6" in process.stderr
     assert wide.returncode == 3, wide.stderr
     assert "confidence for rewards in [-10, 1], not above 0" in wide.stderr
     rows = ask(served, "SELECT outcome FROM runs WHERE command = 'evaluate'")
@@ -132,10 +134,10 @@ def test_model_that_is_worse_when_greedy_is_refused_and_exits_with_3(
     chosen = job("greedy")
     with model(sometimes) as base, model(always_but_not_greedy) as other:
         words = command(served, chosen, str(right(tmp_path, "greedy").rule), base, other)
-        done = finish(*words, "--", *chosen.command)
-    assert done.returncode == 3, done.stderr
-    assert "By running, serving:" in done.stdout
-    assert "greedy: it loses 0.5000 beyond chance" in done.stderr
+        process = finish(*words, "--", *chosen.command)
+    assert process.returncode == 3, process.stderr
+    assert "By running, serving:" in process.stdout
+    assert "greedy: it loses 0.5000 beyond chance" in process.stderr
 
 
 @pytest.mark.slow
@@ -166,9 +168,9 @@ def test_model_that_wins_by_running_is_promoted_and_one_that_does_not_is_refused
     chosen = Job(file, agent(traced_agent.CHATTING))
     rule = str(right(tmp_path, "said").rule)
     words = command(served, chosen, rule, str(live), str(better), str(same))
-    done = finish(*words, "--no-greedy", "--", *chosen.command)
-    assert done.returncode == 0, done.stderr
-    assert f"The gate passed '{better}'." in done.stdout
+    process = finish(*words, "--no-greedy", "--", *chosen.command)
+    assert process.returncode == 0, process.stderr
+    assert f"The gate passed '{better}'." in process.stdout
     refused = promote("--model", str(same))
     assert refused.returncode == 3
     assert f"The gate by running refused '{same}'" in refused.stderr

@@ -38,9 +38,9 @@ def test_received_reward_that_is_not_finite_grades_nothing_and_is_named(traces: 
     for rollout, value in values.items():
         traces.call(rollout)
         traces.reward(rollout, value)
-    found = graded(traces, *values)
-    assert found.rewards == {"a": 1.0}
-    (problem,) = found.problems
+    grades = graded(traces, *values)
+    assert grades.rewards == {"a": 1.0}
+    (problem,) = grades.problems
     assert problem == "2 not graded: the reward is not a finite number (b, c)."
 
 
@@ -53,10 +53,10 @@ def test_received_rewards_that_learning_refuses_grade_nothing_and_are_named(
     traces.call("b")
     for number, value in enumerate(values):
         traces.reward("b", value, name=f"part-{number}")
-    found = graded(traces, "a", "b")
-    assert found.rewards == {"a": 1.0}
+    grades = graded(traces, "a", "b")
+    assert grades.rewards == {"a": 1.0}
     problem = "1 not graded: the reward is beyond 1e+60, which cannot be computed with (b)."
-    assert problem in found.problems
+    assert problem in grades.problems
 
 
 @pytest.mark.parametrize("printed", ["1e61", "-1e300", "1" + "0" * 400, '{"score": 1e61}'])
@@ -75,9 +75,9 @@ def test_received_rewards_of_several_names_add_up_and_are_named(traces: "Traces"
     traces.call("a")
     traces.reward("a", 1.0)
     traces.reward("a", -0.25, name="cost")
-    found = graded(traces, "a")
-    assert found.rewards == {"a": 0.75}
-    (problem,) = found.problems
+    grades = graded(traces, "a")
+    assert grades.rewards == {"a": 0.75}
+    (problem,) = grades.problems
     assert "added up, such as 'cost' and 'task_success'" in problem
 
 
@@ -92,8 +92,8 @@ def test_rewards_that_contradict_each_other_grade_nothing(traces: "Traces") -> N
     traces.call("a")
     traces.reward("a", 1.0)
     traces.reward("a", 0.0)
-    found = graded(traces, "a")
-    assert (found.rewards, found.problems) == (
+    grades = graded(traces, "a")
+    assert (grades.rewards, grades.problems) == (
         {},
         ["1 not graded: two rewards of one name and time differ (a)."],
     )
@@ -119,11 +119,11 @@ def test_received_rewards_are_those_that_transitions_learn_from(traces: "Traces"
                 source=rng.choice(["span", "log", "feedback", "agentlightning"]),
                 time=START + timedelta(seconds=rng.randint(0, 6), milliseconds=number),
             )
-    found = graded(traces, *names)
+    grades = graded(traces, *names)
     make_transitions(str(traces.path), Settings())
     learned = traces.ask("SELECT rollout_id, sum(reward) AS value FROM transitions GROUP BY ALL")
     assert len(learned) == len(names)
-    assert found.rewards == {row["rollout_id"]: pytest.approx(row["value"]) for row in learned}
+    assert grades.rewards == {row["rollout_id"]: pytest.approx(row["value"]) for row in learned}
 
 
 def test_a_grading_command_that_does_not_exist_is_refused_before_anything_runs() -> None:

@@ -83,16 +83,16 @@ def test_command_tells_why_attempts_were_lost_or_failed_and_which_tasks_have_no_
     body = "os.kill(os.getpid(), 9) if 'id' in task and task['id'] == 'lost' else print('x' * 9999)"
     options = ["--retries", "1", "--max-output", "1000", "--exit-code-is-reward", "--name", "why"]
     place = ["--store", str(served), "--tasks", str(file)]
-    done = CliRunner().invoke(
+    result = CliRunner().invoke(
         cli, ["run", *place, *options, "--", *agent(f"{body}; time.sleep(9)")]
     )
-    assert done.exit_code == 1
-    assert "2 tasks have no id in the file, so a hash of the fields is the id." in done.stderr
-    assert "3 rollouts have no recorded model call" in done.stderr
-    assert "2 attempts lost: it was ended by signal 9." in done.stderr
-    assert "2 attempts failed: it wrote more than the limit of --max-output." in done.stderr
-    assert "1 rollout is missing. 1 of them was lost in each attempt:" in done.stderr
-    assert "--rerun lost" in done.stderr
+    assert result.exit_code == 1
+    assert "2 tasks have no id in the file, so a hash of the fields is the id." in result.stderr
+    assert "3 rollouts have no recorded model call" in result.stderr
+    assert "2 attempts lost: it was ended by signal 9." in result.stderr
+    assert "2 attempts failed: it wrote more than the limit of --max-output." in result.stderr
+    assert "1 rollout is missing. 1 of them was lost in each attempt:" in result.stderr
+    assert "--rerun lost" in result.stderr
 
 
 def test_grading_command_that_fails_on_a_rollout_is_no_reward_of_0(
@@ -157,9 +157,9 @@ def test_run_without_a_reward_says_how_to_grade_it_without_running_again(
     place = ["--store", f"{tmp_path}/new.duckdb", "--tasks", str(tasks({"id": "a"}, {"id": "b"}))]
 
     def run(*more: str) -> str:
-        done = CliRunner().invoke(cli, ["run", *place, "--stdin", "none", *more, "--", "true"])
-        assert done.exit_code == 0, done.output
-        return done.stdout
+        result = CliRunner().invoke(cli, ["run", *place, "--stdin", "none", *more, "--", "true"])
+        assert result.exit_code == 0, result.output
+        return result.stdout
 
     assert "No rollout has a reward. Grade them: give the same command with --grade" in run()
     graded = run("--exit-code-is-reward")

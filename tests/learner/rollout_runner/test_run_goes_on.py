@@ -33,8 +33,8 @@ def test_killed_run_goes_on_and_no_rollout_that_ended_is_run_twice_or_lost(
     for least in (5, 20, 40):  # three kills, each in the middle
         with background(*words, stdout=subprocess.DEVNULL):
             eventually(lambda least=least: len(log.read_text().splitlines()) >= 2 * least, 60)  # type: ignore[misc]
-    done = finish(*words)
-    assert done.returncode == 0, done.stderr
+    process = finish(*words)
+    assert process.returncode == 0, process.stderr
     ends = Counter(
         tuple(line[1:])
         for line in map(json.loads, log.read_text().splitlines())
@@ -73,8 +73,8 @@ def test_a_task_file_that_a_kill_left_empty_is_written_again(
     assert inputs
     for one in inputs:
         one.write_text("")
-    done = finish(*words)
-    assert "ok 1, failed 0" in done.stdout, done.stdout
+    process = finish(*words)
+    assert "ok 1, failed 0" in process.stdout, process.stdout
     assert log.read_text() == "How many?\n" * 2
 
 

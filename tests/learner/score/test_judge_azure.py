@@ -81,7 +81,7 @@ def test_azure_ai_evaluation_judges_by_a_server_of_ones_own(
         traces.call(rollout, input_messages=message)
     traces.store()
     with judge_server() as server:
-        done = finish(
+        process = finish(
             *(python, "-m", "otel_lightning.learner", "judge", "--evaluator", "azure"),
             *("--store", traces.path, "--endpoint", server.url, "--model", "any"),
             env=os.environ | {"OPENAI_API_KEY": "sesame"},
@@ -100,7 +100,7 @@ def test_azure_ai_evaluation_judges_by_a_server_of_ones_own(
     for name in ("intent_resolution", "task_adherence", "task_completion"):
         errors = {values[name, rollout] for rollout in ("nonsense", "scoreless", "refused")}
         assert errors == {(None, "error")}
-    assert "15 answers asked for" in done.stdout
+    assert "15 answers asked for" in process.stdout
 
 
 def install_extra(venv: Path) -> Path:

@@ -54,9 +54,9 @@ def test_transitions_learn_from_a_rule_and_say_what_it_left_out(
         traces.reward(rollout, 0.0)
     traces.tool("b", "lookup", error_type="timeout")
     spec = written(tmp_path, "rewards.py", GRADE) + ":grade"
-    done = learn(traces, "transitions", "--reward", spec)
-    assert done.exit_code == 0, done.output
-    assert "Rule 'grade' gave 2 scores.\n1 left out: the score is NaN (b).\n" in done.output
+    result = learn(traces, "transitions", "--reward", spec)
+    assert result.exit_code == 0, result.output
+    assert "Rule 'grade' gave 2 scores.\n1 left out: the score is NaN (b).\n" in result.output
     assert rewards(traces) == {"a.0": 0.75, "c.0": 0.75}
     again = learn(traces, "transitions", "--reward", spec)
     assert "0 built in this run, the others had not changed" in again.output
@@ -101,10 +101,10 @@ def test_transitions_by_a_rule_through_a_running_ingester(traces: "Traces", tmp_
     spec = written(tmp_path, "quality.toml", COMPOSED)
     ingester = running.start(path)
     try:
-        done = learn(traces, "transitions", "--reward", spec)
+        result = learn(traces, "transitions", "--reward", spec)
     finally:
         ingester.stop()
-    assert done.exit_code == 0, done.output
+    assert result.exit_code == 0, result.output
     assert rewards(traces) == {"a.0": 0.9}
 
 
@@ -112,10 +112,10 @@ def test_broken_rule_is_one_sentence_and_exit_code_1(traces: "Traces", tmp_path:
     traces.call("a")
     traces.reward("a", 1.0)
     spec = written(tmp_path, "rewards.py", "def grade(rollouts):\n    return 1 / 0\n") + ":grade"
-    done = learn(traces, "transitions", "--reward", spec)
-    assert done.exit_code == 1
-    assert "raises ZeroDivisionError at rewards.py:2: division by zero" in done.output
-    assert "Traceback" not in done.output
+    result = learn(traces, "transitions", "--reward", spec)
+    assert result.exit_code == 1
+    assert "raises ZeroDivisionError at rewards.py:2: division by zero" in result.output
+    assert "Traceback" not in result.output
 
 
 def test_policy_learns_from_a_rule(traces: "Traces", tmp_path: Path) -> None:
@@ -129,14 +129,14 @@ def test_policy_learns_from_a_rule(traces: "Traces", tmp_path: Path) -> None:
     file = written(tmp_path, "flags.json", json.dumps({"flags": {"support-prompt": flag}}))
     short = "[shaping]\ntokens = { weight = -1, above = 50 }\n"
     spec = written(tmp_path, "short.toml", short.replace("tokens", "steps").replace("50", "0"))
-    done = learn(traces, "policy", "--key", "support-prompt", "--flags", file, "--reward", spec)
-    assert done.exit_code == 1
-    assert "All 300 rewards for flag 'support-prompt' are -1" in done.output
+    result = learn(traces, "policy", "--key", "support-prompt", "--flags", file, "--reward", spec)
+    assert result.exit_code == 1
+    assert "All 300 rewards for flag 'support-prompt' are -1" in result.output
     brief = "SELECT rollout_id, -output_tokens AS value FROM rollouts"
     spec = written(tmp_path, "brief.sql", brief)
     known = ("--reward-range", "-90,-10", "--promote")
     options = ("--key", "support-prompt", "--flags", file, "--reward", spec, *known)
-    done = learn(traces, "policy", *options)
-    assert done.exit_code == 0, done.output
+    result = learn(traces, "policy", *options)
+    assert result.exit_code == 0, result.output
     served = json.loads(Path(file).read_text())["flags"]["support-prompt"]["targeting"]
     assert dict(part for part in served["fractional"] if isinstance(part, list))["brief"] > 8000

@@ -32,12 +32,12 @@ def table(header: str) -> list[Row]:
 def written(name: str, folder: Path) -> str:
     """Write the example of that name to a file."""
     comment = "--" if name.endswith(".sql") else "#"
-    found = re.search(
+    match = re.search(
         rf"^```\w+\n({comment} {re.escape(name)}\n.*?)^```", PAGE, re.MULTILINE | re.DOTALL
     )
-    assert found, name
+    assert match, name
     file = folder / name
-    file.write_text(found[1])
+    file.write_text(match[1])
     return str(file)
 
 

@@ -116,7 +116,7 @@ def test_pairs_are_of_different_answers_to_the_same_state(
     rewarded(traces, runs, [1.0, 1.0, 0.0], "group")
     output = traces.path.with_name("pairs.jsonl")
     told = ["export", "--store", str(traces.path), "--form", "trl-dpo", "--output", str(output)]
-    done = CliRunner().invoke(cli, told)
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(cli, told)
+    assert result.exit_code == 0, result.output
     (pair,) = map(json.loads, output.read_text().splitlines())
     assert [pair[side][0]["content"] for side in ("chosen", "rejected")] == [said, other]

@@ -72,15 +72,15 @@ def error(traces: "Traces", model: Path, tmp_path: Path, *options: str) -> str:
 def test_folder_without_a_model(
     logged: "Traces", broken: Callable[..., Path], tmp_path: Path
 ) -> None:
-    told = error(logged, broken("config.json"), tmp_path)
-    assert "holds no model: it has no config.json. Give --model a folder" in told
+    message = error(logged, broken("config.json"), tmp_path)
+    assert "holds no model: it has no config.json. Give --model a folder" in message
 
 
 def test_folder_without_weights(
     logged: "Traces", broken: Callable[..., Path], tmp_path: Path
 ) -> None:
-    told = error(logged, broken("model.safetensors"), tmp_path)
-    assert "transformers cannot load the model in" in told
+    message = error(logged, broken("model.safetensors"), tmp_path)
+    assert "transformers cannot load the model in" in message
 
 
 def test_weights_that_are_cut_short(
@@ -88,9 +88,9 @@ def test_weights_that_are_cut_short(
 ) -> None:
     folder = broken()
     os.truncate(folder / "model.safetensors", 1000)
-    told = error(logged, folder, tmp_path)
-    assert f"The weights in '{folder}' are damaged or cut short:" in told
-    assert "Copy or download them again." in told
+    message = error(logged, folder, tmp_path)
+    assert f"The weights in '{folder}' are damaged or cut short:" in message
+    assert "Copy or download them again." in message
 
 
 def test_weights_that_lack_a_tensor_do_not_begin_at_random(
@@ -101,8 +101,8 @@ def test_weights_that_lack_a_tensor_do_not_begin_at_random(
     name = next(name for name in sorted(weights) if "mlp" in name)
     del weights[name]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    told = error(logged, folder, tmp_path)
-    assert f"lack 1 of the tensors that its config.json describes, such as '{name}'" in told
+    message = error(logged, folder, tmp_path)
+    assert f"lack 1 of the tensors that its config.json describes, such as '{name}'" in message
     with pytest.raises(DataError, match="lack 1 of the tensors"):
         model_server.load(folder, None)
 
@@ -122,8 +122,8 @@ def test_configuration_that_does_not_fit_the_weights(
 def test_tokenizer_without_an_end(
     logged: "Traces", broken: Callable[..., Path], tmp_path: Path
 ) -> None:
-    told = error(logged, broken(eos_token=None, pad_token=None), tmp_path)
-    assert "neither an end token nor a pad token" in told
+    message = error(logged, broken(eos_token=None, pad_token=None), tmp_path)
+    assert "neither an end token nor a pad token" in message
 
 
 def test_tokenizer_without_chat_template_where_rows_have_no_ids(
@@ -132,24 +132,24 @@ def test_tokenizer_without_chat_template_where_rows_have_no_ids(
     traces.call("a")
     traces.reward("a", 1.0)
     run("transitions", "--store", traces.store(), "--held-out", "0")
-    told = error(traces, broken("chat_template.jinja"), tmp_path)
-    assert "has no chat template, and 1 of 1 transitions have no token ids" in told
+    message = error(traces, broken("chat_template.jinja"), tmp_path)
+    assert "has no chat template, and 1 of 1 transitions have no token ids" in message
 
 
 def test_template_that_drops_tools(traces: "Traces", model: Path, tmp_path: Path) -> None:
     traces.call("a", tool_definitions=TOOLS)
     traces.reward("a", 1.0)
     run("transitions", "--store", traces.store(), "--held-out", "0")
-    told = error(traces, model, tmp_path)
-    assert "leaves tool definitions out, but 1 transitions offer tools" in told
+    message = error(traces, model, tmp_path)
+    assert "leaves tool definitions out, but 1 transitions offer tools" in message
 
 
 def test_text_of_another_model(traces: "Traces", model: Path, tmp_path: Path) -> None:
     traces.call("a", prompt_token_ids=[3, 4], completion_token_ids=[5, 6])
     traces.reward("a", 1.0)
     run("transitions", "--store", traces.store(), "--held-out", "0")
-    told = error(traces, model, tmp_path)
-    assert "In 1 of 1 transitions the logged token ids, decoded by the tokenizer in" in told
+    message = error(traces, model, tmp_path)
+    assert "In 1 of 1 transitions the logged token ids, decoded by the tokenizer in" in message
 
 
 def test_tool_call_token_that_servers_would_drop(
@@ -167,9 +167,9 @@ def test_tool_call_token_that_servers_would_drop(
     traces.call("a", prompt_token_ids=[3], completion_token_ids=ids, output_messages="[]")
     traces.reward("a", 1.0)
     run("transitions", "--store", traces.store(), "--held-out", "0")
-    told = error(traces, folder, tmp_path)
-    assert "<tool_call> is a special token of the tokenizer in" in told
-    assert 'Set "special": false for it' in told
+    message = error(traces, folder, tmp_path)
+    assert "<tool_call> is a special token of the tokenizer in" in message
+    assert 'Set "special": false for it' in message
 
 
 def test_calls_that_all_have_images(traces: "Traces", model: Path, tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_calls_that_all_have_images(traces: "Traces", model: Path, tmp_path: Pat
     traces.call("a", prompt_token_ids=[3], completion_token_ids=[4], input_messages=seen)
     traces.reward("a", 1.0)
     run("transitions", "--store", traces.store(), "--held-out", "0")
-    told = error(traces, model, tmp_path)
-    assert "(1 with images or other parts that tokens cannot carry). Learn from an agent" in told
+    message = error(traces, model, tmp_path)
+    assert "(1 with images or other parts that tokens cannot carry). Learn from an agent" in message
 
 
 @pytest.mark.slow
@@ -191,9 +191,9 @@ def test_torch_that_is_not_installed(logged: "Traces", model: Path, tmp_path: Pa
     )
     where = ["--store", str(logged.path), "--model", str(model), "--output", str(tmp_path / "new")]
     words = [sys.executable, "-c", program, "weights", "--algorithm", "rft", *where]
-    done = finish(*words)
-    assert done.returncode == 1
-    assert done.stderr == (
+    process = finish(*words)
+    assert process.returncode == 1
+    assert process.stderr == (
         "lightning-learn needs the package 'torch'. Install it with: "
         "pip install 'otel-lightning[learner]' (in a checkout: pip install -e '.[learner]')\n"
     )
@@ -212,8 +212,8 @@ def test_rewards_that_are_all_the_same(
             traces.call(rollout, step, output_messages="[]", **tokens)
         traces.reward(rollout, 1.0)
     run("transitions", "--store", traces.store(), "--held-out", "0")
-    told = error(traces, model, tmp_path)
-    assert "All 4 transitions of the train split have the advantage 1" in told
+    message = error(traces, model, tmp_path)
+    assert "All 4 transitions of the train split have the advantage 1" in message
 
 
 @pytest.mark.parametrize(
@@ -250,8 +250,8 @@ def test_what_divides_the_model_is_refused(
 ) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('[trl]\nfsdp = "full_shard"\n')
-    told = error(logged, model, tmp_path, "--settings", str(file))
-    assert "'fsdp' in [trl] divides a model among GPUs" in told
+    message = error(logged, model, tmp_path, "--settings", str(file))
+    assert "'fsdp' in [trl] divides a model among GPUs" in message
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     assert "The variable ACCELERATE_USE_FSDP divides a model" in error(logged, model, tmp_path)
 
@@ -259,11 +259,11 @@ def test_what_divides_the_model_is_refused(
 def test_settings_file_with_an_unknown_table(logged: "Traces", model: Path, tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[trainer]\nweight_decay = 1\n")
-    told = error(logged, model, tmp_path, "--settings", str(file))
-    assert "has 'trainer'; only the tables [trl] and [algorithm] are read" in told
+    message = error(logged, model, tmp_path, "--settings", str(file))
+    assert "has 'trainer'; only the tables [trl] and [algorithm] are read" in message
     file.write_bytes(b"[trl]\n# \xe9\n")
-    told = error(logged, model, tmp_path, "--settings", str(file))
-    assert f"'{file}' is not TOML: 'utf-8' codec can't decode" in told
+    message = error(logged, model, tmp_path, "--settings", str(file))
+    assert f"'{file}' is not TOML: 'utf-8' codec can't decode" in message
 
 
 @pytest.mark.parametrize(
@@ -283,8 +283,8 @@ def test_argument_that_the_trainer_does_not_have(
 
 @pytest.mark.slow
 def test_loss_that_diverges_names_the_option(logged: "Traces", model: Path, tmp_path: Path) -> None:
-    told = error(logged, model, tmp_path, "--learning-rate", "1e30", "--steps", "8")
-    assert "training diverged. Lower --learning-rate" in told
+    message = error(logged, model, tmp_path, "--learning-rate", "1e30", "--steps", "8")
+    assert "training diverged. Lower --learning-rate" in message
 
 
 @pytest.mark.parametrize("take", [lambda: torch.empty(2**50), lambda: bytearray(2**62)])
@@ -354,10 +354,10 @@ def test_disk_that_has_no_room_for_any_checkpoint_is_left_as_it_was(
     )
     where = ["--store", str(logged.path), "--model", str(model), "--output", str(tmp_path / "new")]
     how = ["--algorithm", "rft", "--steps", "9", "--save-every", "5"]
-    done = finish(sys.executable, "-c", program, "weights", *where, *how)
-    assert done.returncode == 1
-    assert "The disk is full, or a file became too large" in done.stderr
-    assert "--resume" not in done.stderr
+    process = finish(sys.executable, "-c", program, "weights", *where, *how)
+    assert process.returncode == 1
+    assert "The disk is full, or a file became too large" in process.stderr
+    assert "--resume" not in process.stderr
     assert not list(tmp_path.glob(".new*"))
 
 

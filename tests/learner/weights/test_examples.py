@@ -52,13 +52,13 @@ def test_token_ids_of_the_trace_are_taken_as_they_are(tokenizer: Any) -> None:
     logged = rows(
         prompt_token_ids=[4, 9, 1], completion_token_ids=[20, 1], completion_logprobs=[-0.5, -0.25]
     )
-    found = tokenize(logged, tokenizer)
-    (example,) = found.examples
+    tokenized = tokenize(logged, tokenizer)
+    (example,) = tokenized.examples
     assert (example.prompt, example.completion) == ((4, 9, 1), (20, 1))
     assert example.logprob == -0.75
     assert example.logprobs == (-0.5, -0.25)
     assert example.source == "logged"
-    assert found.skipped == []
+    assert tokenized.skipped == []
 
 
 def test_messages_go_through_the_chat_template_where_ids_are_missing(tokenizer: Any) -> None:
@@ -82,9 +82,9 @@ def test_prompt_that_is_no_prefix_of_the_whole_is_skipped_and_counted(
 ) -> None:
     counted = "{{ messages | length }} " + tokenizer.chat_template
     monkeypatch.setattr(tokenizer, "chat_template", counted)
-    found = tokenize(rows(), tokenizer)
-    assert (found.examples, found.skipped) == ([], ["a"])
-    assert list(found.reasons) == [NO_PREFIX]
+    tokenized = tokenize(rows(), tokenizer)
+    assert (tokenized.examples, tokenized.skipped) == ([], ["a"])
+    assert list(tokenized.reasons) == [NO_PREFIX]
 
 
 @pytest.mark.parametrize("ids", [{}, {"prompt_token_ids": [4], "completion_token_ids": [20]}])
@@ -100,9 +100,9 @@ def test_image_is_skipped_and_counted_also_where_token_ids_were_logged(
     part: dict[str, str], ids: dict[str, list[int]], tokenizer: Any
 ) -> None:
     seen = {"role": "user", "parts": [*QUESTION["parts"], part]}
-    found = tokenize(rows(messages=json.dumps([seen]), **ids), tokenizer)
-    assert (found.examples, found.skipped) == ([], ["a"])
-    assert found.reasons == {IMAGES: 1}
+    tokenized = tokenize(rows(messages=json.dumps([seen]), **ids), tokenizer)
+    assert (tokenized.examples, tokenized.skipped) == ([], ["a"])
+    assert tokenized.reasons == {IMAGES: 1}
 
 
 TEXT, IMAGE = QUESTION["parts"][0], {"type": "uri", "modality": "image", "uri": "1.png"}
@@ -179,24 +179,24 @@ def test_call_with_incomplete_messages_is_left_out_unless_its_tokens_are_known(
             " span_id, 'train' AS split, 1.0 AS reward, 1.0 AS advantage FROM llm_calls"
         )
         rows = read(store, "otel_lightning.learner.weights", "completions", carried=CARRIED)
-    found = tokenize(rows, tokenizer)
-    assert [example.rollout_id for example in found.examples] == ["tokens", "whole"]
-    assert found.reasons == {CUT: 1}
+    tokenized = tokenize(rows, tokenizer)
+    assert [example.rollout_id for example in tokenized.examples] == ["tokens", "whole"]
+    assert tokenized.reasons == {CUT: 1}
 
 
 def test_transition_that_is_too_long_is_skipped_whole_and_counted(tokenizer: Any) -> None:
     (example,) = tokenize(rows(), tokenizer).examples
     assert tokenize(rows(), tokenizer, example.length).examples == [example]
-    found = tokenize(rows(), tokenizer, example.length - 1)
-    assert (found.examples, found.skipped) == ([], ["a"])
-    assert found.reasons == {TOO_LONG: 1}
+    tokenized = tokenize(rows(), tokenizer, example.length - 1)
+    assert (tokenized.examples, tokenized.skipped) == ([], ["a"])
+    assert tokenized.reasons == {TOO_LONG: 1}
 
 
 def test_later_calls_of_a_rollout_are_counted_also_where_they_are_left_out(tokenizer: Any) -> None:
     image = {"role": "user", "parts": [{"type": "image", "content": "…"}]}
     calls = [rows(), rows(step=1), rows(step=2, messages=json.dumps([image])), rows(rollout_id="b")]
-    found = tokenize(pl.concat(calls, how="vertical_relaxed"), tokenizer)
-    assert [(e.rollout_id, e.later) for e in found.examples] == [("a", 2), ("a", 1), ("b", 0)]
+    tokenized = tokenize(pl.concat(calls, how="vertical_relaxed"), tokenizer)
+    assert [(e.rollout_id, e.later) for e in tokenized.examples] == [("a", 2), ("a", 1), ("b", 0)]
 
 
 def test_logprobs_that_do_not_match_the_tokens_are_not_trusted(tokenizer: Any) -> None:

@@ -69,5 +69,5 @@ def test_the_model_is_judged_before_training_on_the_accelerator(
     words = ["-c", LAUNCHER, "weights", "--algorithm", "rft", *map(str, where)]
     # Torch's meta device, which keeps no numbers, stands for a GPU: accelerate chooses it.
     chosen = os.environ | {"ACCELERATE_TORCH_DEVICE": "meta"}
-    done = finish(sys.executable, *words, env=chosen)
-    assert done.stdout.splitlines()[-1:] == ["judged on meta"], done.stderr
+    process = finish(sys.executable, *words, env=chosen)
+    assert process.stdout.splitlines()[-1:] == ["judged on meta"], process.stderr

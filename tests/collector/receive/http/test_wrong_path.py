@@ -40,14 +40,14 @@ def test_a_typical_wrong_path_is_reported_in_one_sentence_with_the_right_url(pat
 
 
 def test_a_path_that_is_meant_for_nothing_of_ours_names_the_known_ones() -> None:
-    told = why_wrong("/favicon.ico", URL, tuple(SIGNALS))
-    assert told == f"no such path '/favicon.ico'. Known: {', '.join(SIGNALS)}."
+    problem = why_wrong("/favicon.ico", URL, tuple(SIGNALS))
+    assert problem == f"no such path '/favicon.ico'. Known: {', '.join(SIGNALS)}."
 
 
 def test_a_long_or_odd_path_is_shown_short_and_without_control_characters() -> None:
-    told = why_wrong("/v1/trace\x1b[2J" + "x" * 1000, URL, tuple(SIGNALS))
-    assert told.startswith("no such path '/v1/trace?[2Jxxx")
-    assert len(told) < 300
+    problem = why_wrong("/v1/trace\x1b[2J" + "x" * 1000, URL, tuple(SIGNALS))
+    assert problem.startswith("no such path '/v1/trace?[2Jxxx")
+    assert len(problem) < 300
 
 
 def test_many_paths_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -231,9 +231,9 @@ def test_a_rollout_that_gets_another_id_leaves_no_task_behind(
         for sent in (first, root):
             load(store, [at(request(sent), 5)], dead_letters=tmp_path)
             derive(store)
-        found = store.query("FROM rollout_tasks").to_pylist()
+        rows = store.query("FROM rollout_tasks").to_pylist()
     trace_id = (1).to_bytes(16).hex()
-    assert found == [{"rollout_id": "another", "task_id": "task", "stated_by": trace_id}]
+    assert rows == [{"rollout_id": "another", "task_id": "task", "stated_by": trace_id}]
 
 
 @pytest.mark.parametrize("kind", ["gen_ai.user.message", REWARD])
@@ -337,8 +337,8 @@ def test_a_trace_that_grew_much_or_whose_late_spans_are_unknown_is_read_as_a_who
 
 
 def rows_ids(store: Store, table: str) -> dict[str, int]:
-    found = store.query(f"SELECT span_id, rowid AS place FROM {table}").to_pylist()
-    return {row["span_id"]: row["place"] for row in found}
+    rows = store.query(f"SELECT span_id, rowid AS place FROM {table}").to_pylist()
+    return {row["span_id"]: row["place"] for row in rows}
 
 
 def test_rows_that_a_late_span_does_not_change_stay_where_they_are(tmp_path: Path) -> None:

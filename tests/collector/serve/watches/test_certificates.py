@@ -67,9 +67,9 @@ def test_a_served_certificate_that_has_expired_is_reported_until_another_one_is_
     authority.sign("first", "expired", "-days", "-1")
     running = starter(*authority.options("expired"))
     eventually(lambda: [one.name for one in read_alarms(running.store)] == [CERTIFYING])
-    told = cli("check", "--store", str(running.store))
-    assert told.returncode == 1
-    assert "live.pem' expired at" in told.stdout
+    result = cli("check", "--store", str(running.store))
+    assert result.returncode == 1
+    assert "live.pem' expired at" in result.stdout
     authority.install("second")  # nobody has told the server
     assert cli("check", "--store", str(running.store)).returncode == 1
     running.process.send_signal(signal.SIGHUP)

@@ -97,10 +97,10 @@ def test_the_soft_limit_is_raised_at_start(starter: Starter) -> None:
 def test_too_few_descriptors_are_an_error_at_start() -> None:
     command = [sys.executable, "-m", "otel_lightning.collector", "--store", "never.duckdb"]
     limited = ["sh", "-c", 'ulimit -n 200 && exec "$@"', "sh", *command]
-    told = subprocess.run(limited, capture_output=True, text=True, timeout=60, check=False)
-    assert told.returncode == 1
-    assert "only 200 files may be open at once" in told.stderr
-    assert "ulimit -n" in told.stderr
+    process = subprocess.run(limited, capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == 1
+    assert "only 200 files may be open at once" in process.stderr
+    assert "ulimit -n" in process.stderr
 
 
 def test_connections_leave_descriptors_in_reserve() -> None:

@@ -158,10 +158,10 @@ def test_a_background_thread_that_fails_goes_on_is_counted_and_raises_an_alarm(
             assert metric(http, "lightning_thread_failures") >= MANY
             assert send(http, trace_request("one").SerializeToString()).status == 200
             assert send(http, path="/readyz", method="GET").status == 200
-            told = cli("check", "--store", str(store))
-            assert told.returncode == 1
-            assert "alarm restarting" in told.stdout
-            assert "background threads" in told.stdout
+            result = cli("check", "--store", str(store))
+            assert result.returncode == 1
+            assert "alarm restarting" in result.stdout
+            assert "background threads" in result.stdout
             process.terminate()
             assert process.wait(60) == 0
     assert "alarm" not in cli("check", "--store", str(store)).stdout

@@ -281,9 +281,9 @@ def test_a_deep_statement_breaks_nothing_and_is_logged_in_one_line(
 def test_the_sql_command_asks_with_the_token_that_only_reads(ingester: Ingester) -> None:
     store = ["--store", str(ingester.store)]
     assert cli("sql", "SELECT 1 AS one", "--format", "csv", *store).stdout == "one\n1\n"
-    told = cli("sql", f"FROM read_text('{ingester.store}.server')", *store)
-    assert (told.returncode, told.stdout) == (1, "")
-    assert "This token reads only: the function 'read_text' is not among those" in told.stderr
+    result = cli("sql", f"FROM read_text('{ingester.store}.server')", *store)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "This token reads only: the function 'read_text' is not among those" in result.stderr
 
 
 def plain_duckdb(home: Path) -> dict[str, str]:
@@ -314,15 +314,15 @@ def test_the_printed_line_attaches_a_plain_duckdb(tmp_path: Path) -> None:
                 "print(duckdb.sql('SELECT count(*) FROM traces.spans').fetchone())\n"
                 "duckdb.sql('INSERT INTO traces.runs (run_id) VALUES (1)')\n"
             )
-            told = subprocess.run(
+            process = subprocess.run(
                 [sys.executable, "-c", script],
                 env=environment, capture_output=True, text=True, timeout=60, check=False,
             )  # fmt: skip
         finally:
             ingester.terminate()
             ingester.communicate(timeout=30)
-    assert told.stdout == "(0,)\n", told.stderr
-    assert "Authorization failed" in told.stderr
+    assert process.stdout == "(0,)\n", process.stderr
+    assert "Authorization failed" in process.stderr
     assert server is not None
     assert server.reader not in line, "secrets do not belong in logs"
     assert server.token not in line

@@ -354,8 +354,8 @@ def peak_bytes() -> int:
 
 
 def test_the_ingester_outlives_a_statement_that_takes_all_memory(ingester: Ingester) -> None:
-    told = cli("sql", KILLER, "--store", str(ingester.store))
-    assert told.returncode == 1
-    assert "memory" in told.stderr.lower()
+    result = cli("sql", KILLER, "--store", str(ingester.store))
+    assert result.returncode == 1
+    assert "memory" in result.stderr.lower()
     assert send(ingester.http, trace_request("chat").SerializeToString()).status == 200
     assert cli("sql", "SELECT 1 AS one", "--store", str(ingester.store)).returncode == 0

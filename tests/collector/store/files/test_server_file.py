@@ -26,12 +26,12 @@ def test_a_server_file_that_lacks_something_is_told_as_of_another_version(
     ingester: Ingester,
 ) -> None:
     change(ingester.store, reader=None)
-    told = cli("sql", "SELECT 1", "--store", str(ingester.store))
-    assert told.returncode == 1
-    assert "is served by an otel-lightning of another version" in told.stderr
+    result = cli("sql", "SELECT 1", "--store", str(ingester.store))
+    assert result.returncode == 1
+    assert "is served by an otel-lightning of another version" in result.stderr
     change(ingester.store, pid=2**22 + 1)  # no process has that id: the file was left
-    told = cli("sql", "SELECT 1", "--store", str(ingester.store))
-    assert "held by another process that answers no SQL" in told.stderr
+    result = cli("sql", "SELECT 1", "--store", str(ingester.store))
+    assert "held by another process that answers no SQL" in result.stderr
 
 
 def test_a_process_of_an_older_version_is_told_as_that_before_tables_are_missed(
@@ -45,14 +45,14 @@ def test_a_process_of_an_older_version_is_told_as_that_before_tables_are_missed(
         ("forget", "--trace", "00"),
     )
     for command in commands:
-        told = cli(*command, "--store", str(ingester.store))
-        assert told.returncode == 1, command
-        said = told.stdout + told.stderr
+        result = cli(*command, "--store", str(ingester.store))
+        assert result.returncode == 1, command
+        said = result.stdout + result.stderr
         assert f"process {ingester.process.pid}, which is of an older version" in said, command
         assert "restart lightning-ingest with this version" in said, command
-    told = cli("sql", "SELECT 1 AS one", "--store", str(ingester.store))
-    assert told.returncode == 0, told.stderr  # what it can answer, it answers
+    result = cli("sql", "SELECT 1 AS one", "--store", str(ingester.store))
+    assert result.returncode == 0, result.stderr  # what it can answer, it answers
     change(ingester.store, schema=2**31)
-    told = cli("check", "--store", str(ingester.store))
-    assert told.returncode == 1
-    assert "which is of a newer version" in told.stdout
+    result = cli("check", "--store", str(ingester.store))
+    assert result.returncode == 1
+    assert "which is of a newer version" in result.stdout

@@ -33,9 +33,9 @@ def javascript() -> Path:
     shutil.copy(CLIENT / "package.json", folder)
     if not (folder / "node_modules").exists():
         install = [npm, "install", "--no-audit", "--no-fund"]
-        told = finish(*install, cwd=folder)
-        if told.returncode:
-            pytest.skip(f"npm could not install flagd's provider: {told.stderr[-300:]}")
+        process = finish(*install, cwd=folder)
+        if process.returncode:
+            pytest.skip(f"npm could not install flagd's provider: {process.stderr[-300:]}")
     shutil.copy(CLIENT / "serve.cjs", folder)
     return folder
 
@@ -44,8 +44,8 @@ def serve(javascript: Path, path: Path, **context: Any) -> dict[str, Any]:
     """Evaluate the flag for 3,000 targeting keys; the file must be valid by flagd's schemas."""
     contexts = [{"targetingKey": f"ticket-{i}", **context} for i in range(3000)]
     asked = json.dumps({"file": str(path), "key": "prompt", "contexts": contexts})
-    told = finish("node", "serve.cjs", cwd=javascript, input=asked, check=True)
-    answer: dict[str, Any] = json.loads(told.stdout)
+    process = finish("node", "serve.cjs", cwd=javascript, input=asked, check=True)
+    answer: dict[str, Any] = json.loads(process.stdout)
     return answer
 
 

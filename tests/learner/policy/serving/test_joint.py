@@ -95,8 +95,8 @@ def test_a_later_change_of_one_of_its_flags_is_no_change_by_hand(
         ("policy", "prompt", "--promote"),
     ):
         command, key, *options = words
-        done = run(command, store, flags, *options, key=key)
-        assert done.exit_code == 0, done.output
+        result = run(command, store, flags, *options, key=key)
+        assert result.exit_code == 0, result.output
     told = " ".join(run("policies", store, flags).output.split())
     assert "'prompt' was changed, which has a flag in common: promote of policy" in told
     assert "by hand" not in told
@@ -230,8 +230,8 @@ def test_propensity_of_a_combination_comes_from_the_version(traces: "Traces", fl
     assert "800 from trace, 300 from version" in again.output
     assert "the importance weights average" not in again.output + again.stderr
     words = ["evaluate", "--store", store, "--key", KEY, "--arm", "brief+large"]
-    told = CliRunner().invoke(cli, words, catch_exceptions=False, env={"COLUMNS": "200"})
-    assert told.exit_code == 0, told.output
+    result = CliRunner().invoke(cli, words, catch_exceptions=False, env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
 
 
 RIGHT_FOR = {True: "brief+large", False: "long+small"}
@@ -287,9 +287,9 @@ def test_combinations_are_learned_for_each_kind_of_input(
     (row,) = traces.ask("SELECT version FROM policies")
     words = ["evaluate", "--store", store, "--key", KEY]
     for named in (["--version", row["version"]], ["--flags", str(flags)]):
-        told = CliRunner().invoke(cli, [*words, *named], catch_exceptions=False)
-        assert told.exit_code == 0, told.output + told.stderr
-        (value,) = (line for line in told.output.splitlines() if "doubly_robust" in line)
+        result = CliRunner().invoke(cli, [*words, *named], catch_exceptions=False)
+        assert result.exit_code == 0, result.output + result.stderr
+        (value,) = (line for line in result.output.splitlines() if "doubly_robust" in line)
         assert 0.7 < float(value.split("│")[2]) < 0.9
     # The next round takes the propensity of each combination from the rules that were served.
     log_in_context(traces, served, 400)

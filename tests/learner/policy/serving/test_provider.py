@@ -140,9 +140,9 @@ def test_next_round_learns_from_what_the_provider_served(
     assert "the importance weights average" not in again.output + again.stderr
     for options in (["--flags", str(flags)], ["--version", row["version"]]):
         words = ["evaluate", "--store", store, "--key", KEY, *options]
-        told = CliRunner().invoke(cli, words, catch_exceptions=False, env={"COLUMNS": "200"})
-        assert told.exit_code == 0, told.output
-        robust = next(line for line in told.output.splitlines() if "doubly_robust" in line)
+        result = CliRunner().invoke(cli, words, catch_exceptions=False, env={"COLUMNS": "200"})
+        assert result.exit_code == 0, result.output
+        robust = next(line for line in result.output.splitlines() if "doubly_robust" in line)
         assert float(robust.split("│")[2]) > 0.65
     unseen = run("policy", store, flags)
     assert "sees the feature 'length'. Declare it in --features" in unseen.stderr

@@ -231,10 +231,10 @@ def test_rollouts_that_a_server_worked_on_when_the_runner_was_killed_are_told(
         eventually(lambda: "hangs" in {one["id"] for one in seen}, 60)  # and here it is killed
     options = ["--name", "answers", "--url", url, "--timeout", "1", "--exit-code-is-reward"]
     place = ["--store", str(served), "--tasks", str(file)]
-    done = CliRunner().invoke(cli, ["run", *place, *options])
+    result = CliRunner().invoke(cli, ["run", *place, *options])
     assert Counter(one["id"] for one in seen) == {"good": 1, "hangs": 2}
-    assert "1 attempt of these was with the server of --url" in done.stderr
-    assert "it may have done the work twice" in done.stderr
+    assert "1 attempt of these was with the server of --url" in result.stderr
+    assert "it may have done the work twice" in result.stderr
 
 
 def test_dev_needs_the_receiver_of_a_server_and_looks_there(
@@ -244,11 +244,11 @@ def test_dev_needs_the_receiver_of_a_server_and_looks_there(
     words = ["run", "--dev", "--tasks", str(file), "--exit-code-is-reward"]
     with flagged(served, tmp_path, "true") as job:
         alone = CliRunner().invoke(cli, [*words, "--url", str(job.url), "--store", "other.duckdb"])
-        found = CliRunner().invoke(cli, [*words, "--url", str(job.url), "--store", str(served)])
+        result = CliRunner().invoke(cli, [*words, "--url", str(job.url), "--store", str(served)])
     assert "lightning-ingest serve --store other.duckdb" in alone.stderr
-    assert "ok     trace: " in found.output
-    assert "BROKEN model calls: 2 of 2 rollouts without one." in found.output
-    assert "were written by: " in found.output
+    assert "ok     trace: " in result.output
+    assert "BROKEN model calls: 2 of 2 rollouts without one." in result.output
+    assert "were written by: " in result.output
 
 
 def test_worker_that_cannot_be_started_ends_the_run_with_its_reason(

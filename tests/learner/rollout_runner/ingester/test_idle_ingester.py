@@ -184,8 +184,8 @@ def test_run_that_needs_an_ingester_at_once_and_one_that_may_not_share_one(
     waits = ["--", "sh", "-c", 'touch "$0"; until test -e "$1"; do sleep 0.05; done']
     with background(*words, *first, "--name", "first", *waits, ran, go) as earlier:
         eventually(lambda: store.with_name("old.duckdb.runs").exists())
-        done = finish(*words, *second, "--name", "second", "--", "touch", str(go))
-        assert done.returncode == 0, done.stderr
+        process = finish(*words, *second, "--name", "second", "--", "touch", str(go))
+        assert process.returncode == 0, process.stderr
         assert earlier.wait(60) == 0
     assert len(ask(store, "FROM attempts")) == 2
     outputs = store.with_name("old.duckdb.runs").glob("*/lightning-ingest.err")
@@ -222,9 +222,9 @@ def test_run_whose_agents_send_nothing_loads_nothing_that_reads_spans_or_talks_t
     store = tmp_path / "new.duckdb"
     words = [sys.executable, "-X", "importtime", "-m", "otel_lightning.learner", "run"]
     words += ["--tasks", str(tasks({"id": "a"})), "--store", str(store), "--exit-code-is-reward"]
-    done = finish(*words, "--stdin", "none", "--", "true")
-    assert done.returncode == 0, done.stderr
-    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    process = finish(*words, "--stdin", "none", "--", "true")
+    assert process.returncode == 0, process.stderr
+    loaded = {line.rpartition("|")[2].strip() for line in process.stderr.splitlines()}
     assert "otel_lightning.collector.derive.batches.logs_without_trace" in loaded
     dear = {"otel_lightning.collector.derive.dialects", "numpy.ma", "http.client", "ssl"}
     assert not dear & loaded

@@ -157,10 +157,10 @@ def test_store_that_nobody_serves_is_served_during_the_run_only(
     store = tmp_path / "new.duckdb"
     words = [sys.executable, "-m", "otel_lightning.learner", "run", "--store", str(store)]
     words += ["--tasks", str(tasks({"id": "a", "question": "1"})), "--exit-code-is-reward"]
-    done = finish(*words, "--", *agent("print(1)"))
-    assert done.returncode == 0, done.stderr
-    assert "ok 1, failed 0, timed out 0, lost 0" in done.stdout
-    assert "Mean reward 1.0000" in done.stdout
+    process = finish(*words, "--", *agent("print(1)"))
+    assert process.returncode == 0, process.stderr
+    assert "ok 1, failed 0, timed out 0, lost 0" in process.stdout
+    assert "Mean reward 1.0000" in process.stdout
     assert not store.with_name("new.duckdb.server").exists()
     assert [row["status"] for row in ask(store, "FROM attempts")] == ["ok"]
 
@@ -179,12 +179,12 @@ def test_run_beside_an_ingester_that_cannot_store_ends_with_a_sentence(
         assert sent.status == 200
         words = [sys.executable, "-m", "otel_lightning.learner", "run", "--store", str(path)]
         words += ["--tasks", str(tasks({"id": "a"})), "--store-timeout", "1"]
-        done = finish(*words, "--", *agent("print(1)"))
+        process = finish(*words, "--", *agent("print(1)"))
     finally:
         ingester.stop()
-    assert done.returncode == 1
-    assert "made no progress in 1 seconds" in done.stderr
-    assert f"lightning-ingest check --store {path}" in done.stderr
+    assert process.returncode == 1
+    assert "made no progress in 1 seconds" in process.stderr
+    assert f"lightning-ingest check --store {path}" in process.stderr
 
 
 def test_tasks_and_rewards_by_exit_code_come_in_the_request_of_the_last_attempts(
