@@ -17,10 +17,10 @@ from support.running import background, eventually, finish, join, running
 from otel_lightning.collector.store import (
     Store,
     StoreError,
-    connection,
     is_select,
     open_store,
     server_file,
+    sql_server,
     write_server,
 )
 from otel_lightning.collector.store.opening import _why_not
@@ -399,8 +399,8 @@ def test_a_port_that_is_taken_meanwhile_is_not_the_end(
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        real, offered = connection._free_port, [taken.getsockname()[1]]
-        monkeypatch.setattr(connection, "_free_port", lambda: offered.pop() if offered else real())
+        real, offered = sql_server._free_port, [taken.getsockname()[1]]
+        monkeypatch.setattr(sql_server, "_free_port", lambda: offered.pop() if offered else real())
         with open_store(tmp_path / "t.duckdb") as store:
             assert store.serve("127.0.0.1:1").sql.startswith("quack:localhost:")
         assert not offered
