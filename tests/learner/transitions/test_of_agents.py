@@ -100,7 +100,9 @@ def test_failed_call_that_was_retried_is_no_transition_but_keeps_its_step(
     traces.reward("a", -0.5, span_id="a.1", name="latency")
     summary = build(traces)
     assert rows(traces, "step, reward, next_span_id") == [(0, -0.5, "a.2"), (2, 1.0, None)]
-    assert summary.left_out == {"calls without a completion: failed, or embeddings": 1}
+    assert summary.left_out == {
+        "calls without a completion: failed, or recorded without content": 1
+    }
     kept = traces.ask("SELECT step, error_type FROM llm_calls WHERE error_type IS NOT NULL")
     assert kept == [{"step": 1, "error_type": "timeout"}]
 

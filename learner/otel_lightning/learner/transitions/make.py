@@ -138,7 +138,7 @@ def _summary(store: Store, settings: Settings, built: int) -> Summary:
     }
     failed, context = numbers.pop("failed_calls"), numbers.pop("context_calls")
     alone = numbers.pop("alone")
-    left_out["calls without a completion: failed, or embeddings"] = failed
+    left_out["calls without a completion: failed, or recorded without content"] = failed
     left_out["calls of agents that are not selected"] = context
     if credit.compares(settings.credit, settings):
         left_out[f"rollouts {ALONE}"] = alone
