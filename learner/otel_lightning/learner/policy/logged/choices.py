@@ -150,7 +150,7 @@ def read_choices(
         raise _no_reward(window)
     joined, missing = check_missing(joined, window.missing, window.worst)
     if window.missing != DROP:
-        check_lost({arm: (lost, attempts) for arm, lost, attempts in lost_attempts(store).rows()})
+        check_lost(lost_attempts(store))
     if window.missing is None and still_open.height:
         joined = pl.concat([joined, still_open])
     choices = with_checked_propensities(store, joined, window, versions, together=together)

@@ -121,16 +121,20 @@ def read_staged(store: Store, settings: Settings) -> pl.DataFrame:
     return _in_time_order(rows)
 
 
-def lost_attempts(store: Store) -> pl.DataFrame:
-    """Count the attempts of the runs that rollouts with a choice are of.
+def lost_attempts(store: Store) -> dict[str, tuple[int, int]]:
+    """Count the attempts of runs that lost some, if rollouts with a choice are of these runs.
 
     Args:
         store: An open store with staged choices.
 
     Returns:
-        Columns arm, lost and attempts.
+        For each arm: number of attempts that were lost, and of all attempts.
     """
-    return read(store, __package__, "lost_attempts")
+    runs = read(store, __package__, "lost_runs")["run_id"].to_list()
+    if not runs:
+        return {}
+    counted = read(store, __package__, "lost_attempts", runs=runs)
+    return {arm: (lost, attempts) for arm, lost, attempts in counted.iter_rows()}
 
 
 def read_inputs(store: Store, max_rollouts: int) -> pl.DataFrame:
