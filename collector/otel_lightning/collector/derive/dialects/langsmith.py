@@ -17,6 +17,8 @@ AGENT_KEYS = ("langsmith.metadata.lc_agent_name", "langsmith.metadata.langgraph_
 """The agent of a call in LangGraph: its name, else the node that calls."""
 KIND, METADATA = "langsmith.span.kind", "langsmith.metadata."
 FLAT = {"gen_ai.prompt.0.content", "gen_ai.completion.0.content"}
+_LABELS = {"type", "role"}
+"""Keys of an answer that only say what the answer is."""
 FIELDS = {"id": "id", "status": "status", "model": "ls_model_name"}
 
 
@@ -63,9 +65,13 @@ def _has_failed(span: Span) -> bool:
 
 
 def _says_anything(value: Any) -> bool:
-    """Tell whether a value holds text or a number, not only types, empty lists and objects."""
+    """Tell whether a value holds text or a number, not only types, empty lists and objects.
+
+    The wrapper of Google's client writes `None` as the content of an answer that never came.
+    """
     if isinstance(value, dict):
-        return any(_says_anything(inner) for key, inner in value.items() if key != "type")
+        told = (inner for key, inner in value.items() if key not in _LABELS)
+        return any(inner != "None" and _says_anything(inner) for inner in told)
     return any(map(_says_anything, value)) if isinstance(value, list) else bool(value)
 
 
@@ -81,10 +87,17 @@ def _read_call(span: Span) -> LlmCall:
         call.input_messages = payloads.request_messages(sent, span.memory)
         call.tool_definitions = payloads.request_tools(sent) or call.tool_definitions
     response = without_made_up_id(_with_metadata(result, span))
-    if not payloads.fill_from_response(call, _with_calls_apart(response, call)):
+    if call.error_type and not _says_anything(result):
+        call.output_messages = None
+    elif not payloads.fill_from_response(call, _with_calls_apart(response, call)):
         _fill_result(call, result or json_text.plain(attributes.get("gen_ai.completion")))
-    counts = json_text.parse(attributes.get(f"{METADATA}usage_metadata"))
-    payloads.fill_usage(call, payloads.usage(counts))
+    counts = payloads.usage(json_text.parse(attributes.get(f"{METADATA}usage_metadata")))
+    if call.output_tokens is not None and counts.reasoning_tokens:
+        # Its total includes reasoning that the count of output tokens lacks.
+        call.output_tokens = max(call.output_tokens, counts.output_tokens or 0)
+    payloads.fill_usage(call, counts)
+    if call.error_type and not (call.input_tokens or call.output_tokens):
+        call.input_tokens = call.output_tokens = None
     _end_before_answer(call)
     sources = (attributes.get("gen_ai.prompt"), attributes.get("gen_ai.completion"))
     return span_rows.completed(call, *sources)
