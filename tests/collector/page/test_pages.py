@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from support.desk_store import Trace, add, make_desk_store, said
 from support.environment_page import GROUPS, commands
 from support.page_source import DirectSource, Page
@@ -276,6 +277,27 @@ def test_a_tool_without_a_known_request_is_with_the_call_before_it(tmp_path: Pat
         assert shown(store) == [1, 0, 1, 0]
         page = Page(DirectSource(store).get("/ui/rollouts/rollout-0003"))
     assert "Tools of no step" in page.text
+
+
+@pytest.mark.parametrize("others", [0, 6])
+def test_spans_without_times_break_no_page_and_are_shown(tmp_path: Path, others: int) -> None:
+    trace = Trace(90)
+    trace.call([said("user", "When?")], said("assistant", "At no time."))
+    for span in trace.request.resource_spans[0].scope_spans[0].spans:
+        span.start_time_unix_nano = span.end_time_unix_nano = 0
+        span.attributes.add(key="lightning.task.id", value=AnyValue(string_value="ticket-1"))
+    with open_store(make_desk_store(tmp_path / "t.duckdb", others)) as store:
+        add(store, [trace.request.SerializeToString()])
+        source = DirectSource(store)
+        span_id = store.query("SELECT span_id FROM llm_calls WHERE start_time IS NULL")
+        place = f"/ui/traces/{trace.trace_id}"
+        addresses = ("/ui/rollouts/rollout-0090", "/ui/rollouts/rollout-0090/steps/0",
+                     "/ui/tasks/ticket-1", f"{place}/spans/{span_id['span_id'][0]}")  # fmt: skip
+        for address in (*PAGES, place, *addresses):
+            assert source.get(address).status == 200, address
+        assert "rollout-0090" in source.get("/ui/rollouts").body.decode()
+        for address in addresses:
+            assert "At no time." in Page(source.get(address)).text, address
 
 
 def test_a_list_that_is_cut_says_so(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -85,6 +86,17 @@ def duration(nanoseconds: float | None) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"  # noqa: PLR2004
 
 
+def took(row: Mapping[str, Any]) -> str:
+    """Write the time between the start and the end of a row; a sender may leave either out.
+
+    Example:
+        >>> took({"start_ns": 5_000_000, "end_ns": 7_000_000})
+        '2 ms'
+    """
+    start, end = row["start_ns"], row["end_ns"]
+    return duration(None if start is None or end is None else end - start)
+
+
 def moment(nanoseconds: int | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """Write a time in UTC.
 
@@ -132,6 +144,7 @@ FILTERS = {
     "signed": signed,
     "percent": percent,
     "duration": duration,
+    "took": took,
     "moment": moment,
     "visible": visible,
     "readable": readable,

@@ -8,7 +8,7 @@ WITH calls AS (
     FROM llm_calls
     WHERE
         rollout_id = $rollout
-        AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns)
+        AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns) -- if: start_ns
         AND step BETWEEN $first - 3 AND $last
     WINDOW before AS (PARTITION BY agent_name ORDER BY step)
 ),

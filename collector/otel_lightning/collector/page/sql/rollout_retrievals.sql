@@ -1,7 +1,8 @@
 -- Look-ups of documents that these calls used, and those that no call used.
 WITH made AS MATERIALIZED (
     FROM retrievals
-    WHERE rollout_id = $rollout AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns)
+    WHERE rollout_id = $rollout AND start_time IS NOT NULL
+        AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns) -- if: start_ns
     UNION ALL
     FROM retrievals WHERE rollout_id = $rollout AND start_time IS NULL
 )

@@ -3,11 +3,13 @@
 WITH places AS (
     SELECT unnest(list_append(merged_span_ids, span_id)) AS place, span_id AS call_span_id
     FROM llm_calls
-    WHERE rollout_id = $rollout AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns)
+    WHERE rollout_id = $rollout
+        AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns) -- if: start_ns
     UNION ALL
     SELECT span_id AS place, llm_span_id AS call_span_id
     FROM tool_calls
-    WHERE rollout_id = $rollout AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns)
+    WHERE rollout_id = $rollout
+        AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns) -- if: start_ns
 ),
 by_place AS (SELECT place, min(call_span_id) AS call_span_id FROM places GROUP BY place)
 SELECT

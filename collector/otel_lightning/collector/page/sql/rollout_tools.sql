@@ -3,14 +3,16 @@
 -- times; materialized, because it reads the table twice for the first rows of an order.
 WITH found AS MATERIALIZED (
     FROM tool_calls
-    WHERE rollout_id = $rollout AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns)
+    WHERE rollout_id = $rollout AND start_time IS NOT NULL
+        AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns) -- if: start_ns
     UNION ALL
     FROM tool_calls WHERE rollout_id = $rollout AND start_time IS NULL
 ),
 calls AS (
     SELECT span_id AS call_span_id, start_time AS called_at
     FROM llm_calls
-    WHERE rollout_id = $rollout AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns)
+    WHERE rollout_id = $rollout
+        AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns) -- if: start_ns
 ),
 placed AS (
     SELECT found.*, coalesce(llm_span_id, call_span_id) AS step_span_id

@@ -5,6 +5,6 @@ SELECT
 FROM llm_calls
 WHERE
     list_contains($rollouts, rollout_id)
-    AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns)
+    AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns) -- if: start_ns
     AND step BETWEEN 0 AND 30
 ORDER BY rollout_id, step

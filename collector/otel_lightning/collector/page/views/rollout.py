@@ -88,7 +88,12 @@ def _rollout(ask: ViewRequest, rollout: str) -> dict[str, Any]:
 
 
 def _place(row: dict[str, Any], margin_ns: int = SECOND_NS) -> dict[str, Any]:
-    """Return the parameters with which DuckDB skips to the calls of a rollout."""
+    """Return the parameters with which DuckDB skips to the calls of a rollout.
+
+    If the sender gave its calls no time, they are searched for in the whole table.
+    """
+    if row["start_ns"] is None:
+        return {"rollout": row["rollout_id"], "start_ns": None, "end_ns": None}
     return {
         "rollout": row["rollout_id"],
         "start_ns": row["start_ns"] - margin_ns,
@@ -233,8 +238,10 @@ def _neighbours(ask: ViewRequest, row: dict[str, Any]) -> dict[str, Any]:
     """Return the addresses of the next and previous rollout within the filter, and of its list."""
     after = (row["start_ns"], ask.real("key"), row["rollout_id"])
     filtered = filter_parameters(ask)
-    following = page_of(ask, 1, after=after)
-    preceding = page_of(ask, 1, after=after, back=True)
+    # Without a start it has no place in a list by time.
+    has_place = row["start_ns"] is not None
+    following = page_of(ask, 1, after=after) if has_place else []
+    preceding = page_of(ask, 1, after=after, back=True) if has_place else []
     return {
         "next": link(following[0], filtered) if following else None,
         "previous": link(preceding[0], filtered) if preceding else None,

@@ -36,10 +36,7 @@ def show_task(ask: ViewRequest, task: str) -> View:
     calls = ask.rows(
         "task_calls",
         rollouts=[row["rollout_id"] for row in chosen],
-        # The times let DuckDB skip all blocks of other times; the statement itself selects by
-        # rollout.
-        start_ns=min(row["start_ns"] for row in chosen) - SECOND_NS,
-        end_ns=max(row["end_ns"] or row["start_ns"] for row in chosen) + SECOND_NS,
+        **_times(chosen),
         most_text=MOST_TEXT,
     )
     by_rollout: dict[str, list[dict[str, Any]]] = {}
@@ -92,6 +89,16 @@ def show_state(ask: ViewRequest, state: str) -> View:
             "question": parts(question, MOST_PART),
         },
     )
+
+
+def _times(rows: list[dict[str, Any]]) -> dict[str, int | None]:
+    """Return the time of rollouts, by which DuckDB skips other blocks; None if one has no start."""
+    if any(row["start_ns"] is None for row in rows):
+        return {"start_ns": None, "end_ns": None}
+    return {
+        "start_ns": min(row["start_ns"] for row in rows) - SECOND_NS,
+        "end_ns": max(row["end_ns"] or row["start_ns"] for row in rows) + SECOND_NS,
+    }
 
 
 def _chosen(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

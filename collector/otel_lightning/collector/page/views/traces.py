@@ -81,11 +81,15 @@ def _nested(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _placed(row: dict[str, Any], whole: dict[str, Any], trace: str) -> dict[str, Any]:
     """Add the bar of a span, in thousandths of the trace's duration."""
     start, end = whole["start_ns"], whole["end_ns"] or whole["start_ns"]
-    length = max(end - start, 1)
-    stops = row["end_ns"] or row["start_ns"]
+    begins = start if row["start_ns"] is None else row["start_ns"]
+    place = width = 0.0
+    if begins is not None:  # else no span of the trace has a time
+        length = max(end - start, 1)
+        place = round((begins - start) / length * 1000, 1)
+        width = max(round(((row["end_ns"] or begins) - begins) / length * 1000, 1), 2.0)
     return {
         **row,
-        "x": round((row["start_ns"] - start) / length * 1000, 1),
-        "width": max(round((stops - row["start_ns"]) / length * 1000, 1), 2.0),
+        "x": place,
+        "width": width,
         "href": address(f"/traces/{segment(trace)}/spans/{segment(row['span_id'])}"),
     }
