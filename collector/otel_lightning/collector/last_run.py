@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from otel_lightning.collector.files.atomic import PRIVATE, replaced
+from otel_lightning.collector.files.process_file import runs_still, write_process_file
 
 logger = logging.getLogger(__name__)
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -111,8 +111,7 @@ class Run:
             logger.warning("'%s' cannot be written: %s", self._file, error)
 
     def _replace(self) -> None:
-        with replaced(self._file, PRIVATE) as temporary:
-            temporary.write_text(json.dumps(asdict(self._noted)))
+        write_process_file(self._file, json.dumps(asdict(self._noted)))
 
 
 def run_file(store_path: Path) -> Path:
@@ -143,26 +142,9 @@ def former_end(store_path: Path) -> End | None:
 
 
 def is_running(store_path: Path) -> bool:
-    """Return whether the process that last served a store seems to run.
-
-    A process that has ended keeps its number until its parent has asked for its end.
-    """
-    noted = _read(run_file(store_path))
-    if noted is None:
-        return False
-    try:
-        os.kill(noted.pid, 0)  # sends no signal
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return not _is_zombie(noted.pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    with suppress(OSError):  # there is no such file on macOS
-        # After the name, which is in brackets and may have any characters.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    """Return whether the process that last served a store still runs; False if that is unknown."""
+    with suppress(OSError):  # there is no such file
+        return runs_still(run_file(store_path)) or False
     return False
 
 

@@ -16,7 +16,14 @@ from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
 from support.running import background, cli, eventually, written_by
 
-from otel_lightning.collector.last_run import KILLED, MACHINE, Run, run_file, unasked_end
+from otel_lightning.collector.last_run import (
+    KILLED,
+    MACHINE,
+    Run,
+    is_running,
+    run_file,
+    unasked_end,
+)
 from otel_lightning.collector.serve.watches.supervision import MANY, WITHIN_SECONDS
 from otel_lightning.collector.store import open_store
 
@@ -109,6 +116,30 @@ def test_a_killed_process_is_reported_before_its_parent_has_waited_for_it(tmp_pa
         result = cli("check", "--store", str(store))
     assert result.returncode == 1
     assert f"process {process.pid} was not asked to stop" in result.stdout
+
+
+def test_a_killed_process_is_reported_although_another_one_has_its_number(tmp_path: Path) -> None:
+    """In a container each process that is started by itself has the number 1, `check` too."""
+    store = tmp_path / "t.duckdb"
+    with logged(store, tmp_path / "log") as (process, _):
+        process.kill()
+        process.wait(60)
+    noted = json.loads(run_file(store).read_text())
+    run_file(store).write_text(json.dumps(noted | {"pid": os.getpid()}))
+    told = cli("check", "--store", str(store))
+    assert told.returncode == 1
+    assert f"process {os.getpid()} was not asked to stop" in told.stdout
+
+
+def test_a_process_runs_until_its_end_also_while_it_notes_why_it_ends(tmp_path: Path) -> None:
+    store = tmp_path / "t.duckdb"
+    assert not is_running(store)
+    run = Run(store)
+    assert is_running(store)
+    run.end(RuntimeError("the loader thread ended by itself"))
+    assert is_running(store)
+    run.end()
+    assert not is_running(store)
 
 
 def test_a_second_signal_is_a_wish_too(tmp_path: Path) -> None:

@@ -126,11 +126,11 @@ def _remove_abandoned(path: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Lock a folder for the block; the system frees the lock however the process ends.
+def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Lock a folder or a file for the block; the system frees the lock however the process ends.
 
     Args:
-        folder: The folder. Reading and writing in it are not hindered.
+        path: The folder or the file. Reading and writing there are not hindered.
         wait: Whether to wait for a process that holds the lock.
 
     Yields:
@@ -142,11 +142,22 @@ def locked(folder: Path, *, wait: bool = True) -> Iterator[bool]:
     if fcntl is None:
         yield False
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         yield _has_locked(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         os.close(descriptor)
+
+
+def is_locked(descriptor: int) -> bool | None:
+    """Return whether another descriptor holds the lock of an open file; None if it has no locks."""
+    if fcntl is None:
+        return None
+    try:
+        # Shared, so that two that ask at once do not take each other for the holder.
+        return False if _has_locked(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB) else None
+    except BlockingIOError:
+        return True
 
 
 def _has_locked(descriptor: int, operation: int) -> bool:

@@ -1,6 +1,8 @@
 """The server file as another version of otel-lightning wrote it."""
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 from support.running import Ingester, cli
@@ -13,6 +15,14 @@ def change(store: Path, **values: object) -> None:
     file = server_file(store)
     told = json.loads(file.read_text()) | values
     file.write_text(json.dumps({n: value for n, value in told.items() if value is not None}))
+
+
+def leave(store: Path, **values: object) -> None:
+    """Let the server file be one that an earlier process has left, which has ended."""
+    file = server_file(store)
+    left = file.with_name("left")
+    left.write_text(json.dumps(json.loads(file.read_text()) | values))
+    left.replace(file)
 
 
 def test_what_a_newer_version_adds_to_the_server_file_is_left_out(ingester: Ingester) -> None:
@@ -29,7 +39,7 @@ def test_a_server_file_that_lacks_something_is_told_as_of_another_version(
     result = cli("sql", "SELECT 1", "--store", str(ingester.store))
     assert result.returncode == 1
     assert "is served by an otel-lightning of another version" in result.stderr
-    change(ingester.store, pid=2**22 + 1)  # no process has that id: the file was left
+    leave(ingester.store)
     result = cli("sql", "SELECT 1", "--store", str(ingester.store))
     assert "held by another process that answers no SQL" in result.stderr
 
@@ -56,3 +66,26 @@ def test_a_process_of_an_older_version_is_told_as_that_before_tables_are_missed(
     result = cli("check", "--store", str(ingester.store))
     assert result.returncode == 1
     assert "which is of a newer version" in result.stdout
+
+
+def test_a_file_that_a_killed_process_left_counts_for_nothing_although_its_number_is_in_use(
+    starter: Callable[[], Ingester],
+) -> None:
+    """In a container each process that is started by itself has the number 1."""
+    killed = starter()
+    killed.kill()
+    change(killed.store, pid=os.getpid())
+    assert read_server(killed.store) is None
+    old, new = str(killed.store), str(killed.store.with_name("copy.duckdb"))
+    for command in (("forget", "--trace", "00", "--store", old), ("copy", old, new)):
+        result = cli(*command)
+        assert result.returncode == 0, (command, result.stderr)
+
+
+def test_a_copy_of_a_server_file_is_not_taken_for_that_of_a_running_process(
+    ingester: Ingester, tmp_path: Path
+) -> None:
+    copied = tmp_path / "copied.duckdb"
+    server_file(copied).write_text(server_file(ingester.store).read_text())
+    assert read_server(copied) is None
+    assert read_server(ingester.store)

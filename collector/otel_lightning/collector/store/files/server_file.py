@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from otel_lightning.collector.files.atomic import PRIVATE, replaced
+from otel_lightning.collector.files.process_file import runs_still, write_process_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,7 @@ def server_file(path: Path) -> Path:
 
 def write_server(path: Path, server: Server) -> None:
     """Write the server file of a store; only its user can read it."""
-    with replaced(server_file(path), PRIVATE) as temporary:
-        temporary.write_text(json.dumps(asdict(server)))
+    write_process_file(server_file(path), json.dumps(asdict(server)))
 
 
 def read_server(path: Path) -> Server | None:
@@ -60,7 +59,12 @@ def _content_of_running(path: Path) -> dict[str, Any]:
     """Return what the server file says; nothing if there is none or its process has ended."""
     try:
         content: dict[str, Any] = json.loads(server_file(path).read_text())
-        os.kill(content["pid"], 0)  # sends no signal, only fails if there is no such process
+        runs = runs_still(server_file(path))
+        # A process of release 0.1.0 does not lock its file, and some file systems have no locks.
+        if runs is None or "schema" not in content:
+            os.kill(content["pid"], 0)  # sends no signal, only fails if there is no such process
+        elif not runs:
+            return {}
     except (OSError, ValueError, TypeError, KeyError):
         return {}
     return content
