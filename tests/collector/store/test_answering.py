@@ -2,15 +2,16 @@
 
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from support.running import Ingester, cli, eventually
 
-from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store import Store, open_store
 from otel_lightning.collector.store.answering import ASK_SECONDS
 
 
@@ -51,20 +52,51 @@ def test_each_command_says_which_process_does_not_answer_and_how_to_go_on(
         assert f"kill -CONT {pid}" in words, command
 
 
+RUNS = pa.table({"run_id": ["a"]})
+MANY_ROWS = "FROM range(1_000_000)"
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda store: store.column("SELECT 42"),
+        lambda store: store.execute("DELETE FROM runs"),
+        lambda store: store.insert("runs", RUNS),
+        lambda store: store.replace("runs", RUNS),
+        lambda store: list(store.stream(MANY_ROWS, 1000)),
+    ],
+    ids=["query", "execute", "insert", "replace", "stream"],
+)
 def test_a_process_that_stops_during_a_statement_is_told_and_waited_for(
-    ingester: Ingester, caplog: pytest.LogCaptureFixture
+    ask: Callable[[Store], object], ingester: Ingester, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        open_store(ingester.store, read_only=True) as opened,
+        open_store(ingester.store) as opened,
         ThreadPoolExecutor(1) as threads,
         caplog.at_level(logging.WARNING),
     ):
         with stopped(ingester):
-            asked = threads.submit(opened.column, "SELECT 42")
+            asked = threads.submit(ask, opened)
             eventually(lambda: "waits for process" in caplog.text)
             assert f"kill -CONT {ingester.process.pid}" in caplog.text
             assert not asked.done()
-        assert asked.result(60) == [42]
+        asked.result(60)
+
+
+def test_a_process_that_stops_between_two_batches_is_told(
+    ingester: Ingester, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        open_store(ingester.store) as opened,
+        ThreadPoolExecutor(1) as threads,
+        caplog.at_level(logging.WARNING),
+    ):
+        batches = opened.stream(MANY_ROWS, 1000)
+        rows = len(next(batches))
+        with stopped(ingester):
+            rest = threads.submit(lambda: sum(map(len, batches)))
+            eventually(lambda: "waits for process" in caplog.text)
+        assert rows + rest.result(60) == 1_000_000
 
 
 def test_a_statement_that_takes_long_is_waited_for_in_silence(

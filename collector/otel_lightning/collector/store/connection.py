@@ -101,7 +101,15 @@ class Store:
             StoreError: If DuckDB refuses the statement; the message is DuckDB's.
         """
         with as_store_error():
-            yield from self._run(sql).to_arrow_reader(rows_at_once)
+            with telling_silence(self.server):
+                reader = self._run(sql).to_arrow_reader(rows_at_once)
+            # Nobody waits while the caller works on a batch.
+            while (batch := self._next(reader)) is not None:
+                yield batch
+
+    def _next(self, reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
+        with telling_silence(self.server):
+            return next(reader, None)
 
     def execute(self, sql: str) -> None:
         """Run one or more statements and discard their results.
@@ -115,7 +123,7 @@ class Store:
 
     def insert(self, table: str, rows: pa.Table) -> None:
         """Append the rows of an Arrow table, matching columns by name."""
-        with as_store_error(), self._registered(rows) as name:
+        with as_store_error(), telling_silence(self.server), self._registered(rows) as name:
             target = f"remote.{table}" if self.server else table
             self._connection.execute(f"INSERT INTO {target} BY NAME SELECT * FROM {name}")
         self._close_log()
@@ -167,7 +175,7 @@ class Store:
         # The server cannot see an Arrow table of this process: upload the rows first, outside the
         # transaction, so that the transaction is short.
         staging = f"staging_{secrets.token_hex(8)}"
-        with as_store_error(), self._registered(rows) as name:
+        with as_store_error(), telling_silence(self.server), self._registered(rows) as name:
             self._connection.execute(f"CREATE TABLE remote.{staging} AS FROM {name}")
         try:
             self._atomically(f"{delete}; {insert} {select.format(rows=staging)}")
