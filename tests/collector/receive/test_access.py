@@ -123,7 +123,7 @@ def ingester_with_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[In
 # Names.
 
 
-OURS = AccessGuard.of((), ["127.0.0.1", "10.1.2.3"], ["Collector"])
+OURS = AccessGuard.of((), ["127.0.0.1", "10.1.2.3"], ["Collector", "[2001:DB8::1]"])
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,9 @@ OURS = AccessGuard.of((), ["127.0.0.1", "10.1.2.3"], ["Collector"])
         ("[::1]:4318", "https://[::1]"),
         ("10.1.2.3:4318", None),
         ("COLLECTOR:4318", "https://collector"),
+        ("collector.:4318", "https://collector."),  # an absolute name
+        ("localhost.:4318", None),
+        ("[2001:db8::1]:4318", None),
         (None, None),
     ],
 )
@@ -158,6 +161,16 @@ def test_other_names_are_refused(host: str, origin: str | None) -> None:
     with pytest.raises(RefusedError, match="is not a name of this server") as refused:
         OURS.check_names(host, origin)
     assert refused.value.status == 403
+
+
+@pytest.mark.parametrize(
+    "name", ["traces.example:4318", "http://traces.example", "a,b", "*.example", "", "a b"]
+)
+def test_an_allowed_host_that_no_request_can_have_is_refused(name: str, tmp_path: Path) -> None:
+    told = cli("serve", "--allowed-host", name, "--store", str(tmp_path / "t.duckdb"))
+    assert told.returncode == 2
+    assert f"--allowed-host '{name}' is no host name" in told.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_every_address_is_ours_where_all_are_listened_on_but_no_name_is() -> None:

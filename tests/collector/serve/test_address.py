@@ -52,3 +52,21 @@ def test_file_descriptor_that_is_no_socket_is_refused(text: str) -> None:
 def test_port_that_no_machine_has_is_refused_with_the_ports_that_there_are(text: str) -> None:
     with pytest.raises(ValueError, match=rf"'{text}' has no port from 0 to 65535"):
         Address.parse(text)
+
+
+def test_a_name_that_has_only_an_ipv6_address_is_listened_on() -> None:
+    name = "ip6-localhost"  # in the hosts file of Debian
+    try:
+        found = {one[0] for one in socket.getaddrinfo(name, 0)}
+    except OSError:
+        found = set()
+    if found != {socket.AF_INET6}:
+        pytest.skip(f"{name} is not such a name here")
+    with Address(name, 0).bind() as taken:
+        assert taken.family == socket.AF_INET6
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_a_name_with_addresses_of_both_kinds_is_listened_on_over_ipv4(host: str) -> None:
+    with Address(host, 0).bind() as taken:
+        assert taken.family == socket.AF_INET

@@ -6,6 +6,7 @@ rebinding. No answer has a CORS header.
 """
 
 import hmac
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -40,7 +41,7 @@ class AccessGuard:
     @classmethod
     def of(cls, tokens: tuple[str, ...], listening: Iterable[str], allowed: Iterable[str]) -> Self:
         """Allow the addresses in `listening` and the names in `allowed`."""
-        return cls(tokens, frozenset(name.lower() for name in (*listening, *allowed)))
+        return cls(tokens, frozenset(map(_normalized, (*listening, *allowed))))
 
     def admit(self, authorization: str | None) -> None:
         """Check a bearer token.
@@ -109,18 +110,37 @@ class AccessGuard:
         scheme, _, address = origin.partition("://")
         own = "https" if tls else "http"
         # A proxy in front may end TLS; it has a name that the user allowed.
-        proxied = scheme == "https" and host_name(host) in self.hosts
+        proxied = scheme == "https" and _normalized(host_name(host) or "") in self.hosts
         if scheme != own and not proxied:
             return False
         name, port = with_port(address, scheme)
         return name is not None and (name, port) == with_port(host or "", scheme)
 
     def _is_ours(self, name: str) -> bool:
+        name = _normalized(name)
         if name in self.hosts or is_loopback(name):
             return True
         # DNS rebinding needs a name, not an address. On a wildcard address, such as 0.0.0.0,
         # the server listens on every address of this machine.
         return is_address(name) and any(map(is_wildcard, self.hosts))
+
+
+def is_host(text: str) -> bool:
+    """Return whether a text is a host name or an IP address, without scheme, port and path.
+
+    Example:
+        >>> is_host("traces.example"), is_host("[::1]"), is_host("traces.example:4318")
+        (True, True, False)
+    """
+    return re.fullmatch(r"[\w.-]+", text) is not None or is_address(text.strip("[]"))
+
+
+def _normalized(name: str) -> str:
+    """Write a host name as one that stands for all of its spellings.
+
+    A name that ends in a dot is absolute (RFC 1034, section 3.1): no search domain is tried.
+    """
+    return name.lower().strip("[]").removesuffix(".")
 
 
 def is_loopback(host: str) -> bool:

@@ -3,7 +3,7 @@
 import errno
 import os
 import socket
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 FD = "fd://"
 TCP = {(family, socket.SOCK_STREAM) for family in (socket.AF_INET, socket.AF_INET6)}
@@ -60,7 +60,7 @@ class Address(NamedTuple):
         """
         if self.inherited is not None:
             return socket.socket(fileno=self.inherited)
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        family, place = self._resolved()
         bound = socket.socket(family, socket.SOCK_STREAM)
         # Otherwise a restart would fail while connections of the process before are in TIME_WAIT.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -68,11 +68,26 @@ class Address(NamedTuple):
             # Without this a bind to [::] would take the IPv4 port too.
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         try:
-            bound.bind((self.host, self.port))
+            bound.bind(place)
         except OSError as error:
             bound.close()
             raise OSError(error.errno, _why(self, error)) from error
         return bound
+
+    def _resolved(self) -> tuple[socket.AddressFamily, Any]:
+        """Look up the host; of the addresses of a name, take one of IPv4 if there is any.
+
+        Raises:
+            OSError: If the name has no address.
+        """
+        try:
+            found = socket.getaddrinfo(
+                self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+        except OSError as error:
+            raise OSError(error.errno, _why(self, error)) from error
+        family, *_, place = min(found, key=lambda one: one[0] != socket.AF_INET)
+        return family, place
 
     def of(self, bound: socket.socket) -> Self:
         """Return this address with the port of a bound socket."""

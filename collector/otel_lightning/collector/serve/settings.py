@@ -9,7 +9,7 @@ from otel_lightning.collector.alarms import REFUSE_AFTER_SECONDS
 from otel_lightning.collector.load.decoding.attribute_limits import Limits
 from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.receive.accept import MAX_BODY_BYTES
-from otel_lightning.collector.receive.access import is_loopback
+from otel_lightning.collector.receive.access import is_host, is_loopback
 from otel_lightning.collector.receive.tls import Tls
 from otel_lightning.collector.serve.address import Address
 from otel_lightning.collector.store import MEMORY_BYTES
@@ -67,6 +67,12 @@ class Settings:
         if self.token is not None and (not self.token.strip() or not self.token.isascii()):
             raise ValueError(
                 "the token must be ASCII and not empty. Make one: openssl rand -hex 32"
+            )
+        if wrong := next((one for one in self.allowed_hosts if not is_host(one)), None):
+            raise ValueError(
+                f"--allowed-host '{wrong}' is no host name, so no request would have it: write the "
+                f"name without scheme, port and path. Repeat the option for several names; in "
+                f"LIGHTNING_ALLOWED_HOST put spaces between them."
             )
         if self.grpc and self.grpc.inherited is not None:
             raise ValueError("gRPC cannot use a socket that was inherited: give --grpc HOST:PORT.")
