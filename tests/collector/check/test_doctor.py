@@ -1,9 +1,10 @@
 """`lightning-ingest doctor`: each finding, with its count, an example and the remedy."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.otlp_client import send
@@ -15,6 +16,7 @@ from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.store import Store, open_store
 
+EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 SECOND = 10**9
 NOW = 1_790_000_000 * SECOND
 USAGE = {"gen_ai.usage.input_tokens": 3, "gen_ai.usage.output_tokens": 2}
@@ -110,14 +112,47 @@ def test_a_store_that_received_nothing_names_the_ports_and_what_a_wrong_one_says
     assert "gRPC exporters send to port 4317 and HTTP exporters to port 4318" in result.stdout
 
 
-@pytest.mark.parametrize("grpc", [True, False])
-def test_doctor_names_the_ports_of_the_running_ingester(tmp_path: Path, *, grpc: bool) -> None:
-    with running(tmp_path / "traces.duckdb", *([] if grpc else ["--grpc", "none"])) as ingester:
+@pytest.mark.parametrize("has_grpc", [True, False])
+def test_doctor_names_the_ports_of_the_running_ingester(tmp_path: Path, *, has_grpc: bool) -> None:
+    more = [] if has_grpc else ["--grpc", "none"]
+    with running(tmp_path / "traces.duckdb", *more) as ingester:
         output = cli("doctor", "--store", str(ingester.store)).stdout
         ports = [address.rpartition(":")[2] for address in (ingester.grpc, ingester.http)]
         assert f"HTTP exporters send to port {ports[1]}" in output
-        assert (f"gRPC exporters send to port {ports[0]}" in output) == grpc
+        assert (f"gRPC exporters send to port {ports[0]}" in output) == has_grpc
         assert "port 4317" not in output
+
+
+def test_requests_that_were_refused_are_told_with_the_remedy_and_the_first_is_logged(
+    starter: Callable[..., Ingester], capfd: pytest.CaptureFixture[str]
+) -> None:
+    ingester = starter("--token", "secret")
+    right = "Bearer secret"
+    assert send(ingester.http, path="/v1/traces", method="GET").status == 401  # no exporter
+    for _ in range(2):
+        assert send(ingester.http, body({})).status == 401
+    assert send(ingester.http, body({}), Authorization=right, Host="agent.test").status == 403
+    assert send(ingester.http, b"\xff", Authorization=right).status == 400
+    assert send(ingester.http, body({}), Authorization=right, Content_Type="text/x").status == 415
+    assert send(ingester.http, path="/v1/trace", Authorization=right).status == 404
+    with grpc.insecure_channel(ingester.grpc) as channel, pytest.raises(grpc.RpcError):
+        channel.unary_unary(EXPORT)(body({}), timeout=20)
+    told = cli("doctor", "--store", str(ingester.store))
+    assert told.returncode == 1
+    lines = told.stdout.splitlines()
+    assert "requests since the start were refused, and lost: they have no token" in told.stdout
+    counts = [line.partition(":")[0] for line in lines if "were refused, and lost" in line]
+    assert counts == [f"{n} of 7 requests since the start were refused, and lost"
+                      for n in (1, 3, 1, 1, 1)]  # fmt: skip
+    assert "OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN" in told.stdout
+    assert "with --allowed-host and that name" in told.stdout
+    assert "secret" not in told.stdout
+    assert ingester.stop() == 0
+    log = capfd.readouterr().err
+    for status, times in ((400, 1), (401, 2), (403, 1), (404, 1), (415, 1)):  # 401: both transports
+        assert log.count(f"was refused ({status})") == times
+    assert "A request of 127.0.0.1:" in log
+    assert "secret" not in log
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,15 @@
 """`lightning-ingest doctor`: find problems that harm learning, with an example and a remedy."""
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.ingester_client.http import metrics_of
-from otel_lightning.collector.receive.metrics import request_count, wrong_ports
+from otel_lightning.collector.receive.metrics import (
+    refused_requests,
+    request_count,
+    wrong_ports,
+)
 from otel_lightning.collector.store import Server, Store, StoreError, statement
 from otel_lightning.collector.terminal.quantities import number_of
 
@@ -41,6 +46,40 @@ ANY_CONTENT = (
     "switch on the recording of messages in that instrumentation; its own documentation names"
     " the setting"
 )
+
+
+class Refusal(NamedTuple):
+    """Why requests are refused with one HTTP status, and what to do."""
+
+    why: str
+    remedy: str
+
+
+REFUSALS: Mapping[int, Refusal] = {
+    HTTPStatus.BAD_REQUEST: Refusal(
+        "they are no valid OTLP", "see the reason in that line, and update the sender's exporter"),
+    HTTPStatus.UNAUTHORIZED: Refusal(
+        "they have no token, or a wrong one",
+        "set OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN where the agent runs, with the"
+        " LIGHTNING_TOKEN of lightning-ingest"),
+    HTTPStatus.FORBIDDEN: Refusal(
+        "the host name in their URL is not allowed",
+        "start lightning-ingest with --allowed-host and that name"),
+    HTTPStatus.NOT_FOUND: Refusal(
+        "their path is wrong",
+        "set OTEL_EXPORTER_OTLP_ENDPOINT to the URL without /v1/traces, or"
+        " OTEL_EXPORTER_OTLP_TRACES_ENDPOINT to the URL with it"),
+    HTTPStatus.REQUEST_TIMEOUT: Refusal(
+        "their bodies did not arrive in time", "see the network, and send smaller batches"),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: Refusal(
+        "they are larger than --max-body",
+        "send smaller batches (OTEL_BSP_MAX_EXPORT_BATCH_SIZE), or raise --max-body"),
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: Refusal(
+        "their content type is no form of OTLP",
+        "send application/x-protobuf or application/json; Python's exporter does with"
+        " OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"),
+}  # fmt: skip
+"""Statuses after which an exporter drops the request; after 503 it sends it again."""
 
 
 class ProblemKind(NamedTuple):
@@ -130,7 +169,7 @@ def diagnose(store: Store) -> list[Problem]:
         for checked in PROBLEM_KINDS
         for row in store.rows(statement(__package__, f"doctor_{checked.name}"))
     ]
-    return (_wrong_port(store.server) if store.server else []) + problems
+    return (_not_received(store.server) if store.server else []) + problems
 
 
 def lacks_rewards(store: Store) -> bool:
@@ -138,12 +177,16 @@ def lacks_rewards(store: Store) -> bool:
     return bool(store.query(statement(__package__, "doctor_unrewarded"))["is_so"][0].as_py())
 
 
-def _wrong_port(server: Server) -> list[Problem]:
-    """Ask the running ingester how many clients used the port of the other protocol."""
+def _not_received(server: Server) -> list[Problem]:
+    """Ask the running ingester which requests were lost at the other port, or refused."""
     try:
         text = metrics_of(server)
     except StoreError:  # it asks for a client certificate
         return []
+    return [*_wrong_port(server, text), *_refused(text)]
+
+
+def _wrong_port(server: Server, text: str) -> list[Problem]:
     if not (counts := wrong_ports(text)):
         return []
     wrong = sum(counts.values())
@@ -151,6 +194,23 @@ def _wrong_port(server: Server) -> list[Problem]:
     total = request_count(text) + wrong
     fault = "since the start were sent to the port of the other protocol, and lost"
     return [Problem("wrong_port", wrong, total, "request", fault, example, _ports(server))]
+
+
+def _refused(text: str) -> list[Problem]:
+    total = request_count(text)
+    return [
+        Problem(
+            "refused",
+            number,
+            total,
+            "request",
+            f"since the start were refused, and lost: {REFUSALS[status].why}",
+            f"the log of lightning-ingest has the first one of status {status}, with its sender",
+            REFUSALS[status].remedy,
+        )
+        for status, number in sorted(refused_requests(text).items())
+        if status in REFUSALS
+    ]
 
 
 def _ports(server: Server | None) -> str:

@@ -58,9 +58,11 @@ def _findings(store: Path, sample: int | None, *, deep: bool) -> "list[Finding]"
 def doctor(store: Path) -> None:
     """Find faults in the data that harm learning; exit code 1 if there are any.
 
-    Each is shown with its count, an example and the remedy.
+    Each is shown with its count, an example and the remedy. If nothing was received, faults in
+    OpenTelemetry's variables of this shell are shown, too: run it where the agent is started.
     """
-    from otel_lightning.collector.check.doctor import NO_REWARDS, diagnose, lacks_rewards
+    from otel_lightning.collector.check.doctor import EMPTY, NO_REWARDS, diagnose, lacks_rewards
+    from otel_lightning.collector.check.sender_variables import faults_here
     from otel_lightning.collector.store import check_server, open_store
     from otel_lightning.collector.store.print_rows import printable
 
@@ -68,11 +70,16 @@ def doctor(store: Path) -> None:
         check_server(opened)
         problems = diagnose(opened)
         unrewarded = lacks_rewards(opened)
+        is_empty = any(problem.name == EMPTY for problem in problems)
+        variables = faults_here(opened.server) if is_empty else []
     for problem in problems:
         # Both quote names that senders chose.
         click.echo(printable(problem.headline))
         click.echo(f"    such as  {printable(problem.example)}")
         click.echo(f"    remedy   {problem.remedy}")
+    for fault in variables:
+        click.echo(printable(f"In this shell: {fault.setting}: {fault.fault}"))
+        click.echo(printable(f"    remedy   {fault.remedy}"))
     if not problems:
         click.echo("No faults were found in the traces.")
     if unrewarded:

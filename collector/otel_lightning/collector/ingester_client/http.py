@@ -40,6 +40,16 @@ def connected(
         ) from error
 
 
+def asks_for_token(server: Server) -> bool:
+    """Return whether senders need a token; False if the ingester asks for a certificate first."""
+    try:
+        with connected(server, None, ANSWER_SECONDS) as opened:
+            opened.request("GET", "/metrics")
+            return opened.getresponse().status == http.client.UNAUTHORIZED
+    except StoreError:
+        return False
+
+
 def metrics_of(server: Server) -> str:
     """Return the text of the ingester's `/metrics`.
 

@@ -6,6 +6,7 @@ Source:
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -35,9 +36,11 @@ from otel_lightning.collector.otlp.signals import Signal
 from otel_lightning.collector.receive.access import AccessGuard
 from otel_lightning.collector.receive.feedback import read_feedback
 from otel_lightning.collector.receive.metrics import Counts
-from otel_lightning.collector.receive.refusals import RefusedError, unavailable
+from otel_lightning.collector.receive.refusals import RefusedError, in_one_line, unavailable
 from otel_lightning.collector.spool.spool import Spool, SpoolError
 from otel_lightning.instrumentation.attributes import REJECTED_RECORD
+
+logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 DURABLE_SECONDS = 30  # timeout of a disk write; after it the answer is "not stored"
@@ -55,6 +58,8 @@ BAD_IDS = (
     "the reasons are in the table `rejected`"
 )
 BAD_LOGS = "a log record cannot be read; the reasons are in the table `rejected`"
+LOGGED_ELSEWHERE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE})
+"""Statuses of refusals whose reason is logged by its path, or as an alarm."""
 NO_METRICS = "metrics are not stored: traces and logs are"
 
 
@@ -74,6 +79,20 @@ class Receiver:
 
     ids_to_read: Callable[[], int] = int
     """Returns the number of stored rows whose ids are still read before anything is stored."""
+
+    def note_refused(self, transport: str, signal: str, refusal: RefusedError, client: str) -> None:
+        """Count a request that was refused; log the first one of each status, with its sender.
+
+        The sender's own log often has no more than the status, and is on another machine.
+        """
+        count = self.counts.refused(transport, signal, refusal.status)
+        if count == 1 and refusal.status not in LOGGED_ELSEWHERE:
+            logger.warning(
+                "A request of %s was refused (%d); others like it are only counted: %s",
+                client,
+                refusal.status,
+                in_one_line(str(refusal)),
+            )
 
     def check_alarms(self) -> None:
         """Refuse new requests while earlier ones cannot be stored or derived.

@@ -118,7 +118,7 @@ def _export(receiver: Receiver, signal: str) -> Export:
             accepted.durable.result(DURABLE_SECONDS)
         except Exception as error:  # noqa: BLE001  every failure has its answer
             refusal = refusal_of(error)
-            receiver.counts.refused("grpc", signal, refusal.status)
+            receiver.note_refused("grpc", signal, refusal, context.peer())
             _abort(context, refusal)
         receiver.counts.stored("grpc", signal, accepted.records, accepted.rejected)
         return encode(accepted.response, as_json=False)

@@ -35,6 +35,7 @@ WRONG_PORT = r'(?m)^lightning_wrong_port_total\{port="(\w+)"\} (\d+)$'
 ALARM = r'(?m)^lightning_alarm\{alarm="(\w+)"\} 1$'
 IDS_TO_READ = r"(?m)^lightning_ids_to_read (\d+)$"
 READ_AGAIN = r"(?m)^lightning_requests_read_again (\d+)$"
+REFUSED = r'(?m)^lightning_refused_requests_total\{status="(\d+)".*\} (\d+)$'
 REQUESTS = r"(?m)^lightning_requests_total\{.*\} (\d+)$"
 """Lines of `/metrics`."""
 
@@ -58,12 +59,13 @@ class Counts:
                 self._counts["accepted_records", _labels(signal=signal)] += accepted
                 self._counts["rejected_records", _labels(signal=signal)] += rejected
 
-    def refused(self, transport: str, signal: str, status: HTTPStatus) -> None:
-        """Count a request that was answered with a failure."""
+    def refused(self, transport: str, signal: str, status: HTTPStatus) -> int:
+        """Count a request that was answered with a failure; return how many had this status."""
         labels = _labels(status=str(int(status)), transport=transport)
         with self._lock:
             self._counts["requests", _labels(signal=signal, transport=transport)] += 1
             self._counts["refused_requests", labels] += 1
+            return self._counts["refused_requests", labels]
 
     def wrong_port(self, port: str) -> int:
         """Count a client that speaks the other port's protocol; return how many there were.
@@ -104,6 +106,14 @@ def exposition(counts: Counts, gauges: Mapping[str, float], alarms: Iterable[Ala
 def wrong_ports(text: str) -> dict[str, int]:
     """Read from `/metrics` how many clients used the port of the other protocol, by port."""
     return {port: int(n) for port, n in re.findall(WRONG_PORT, text)}
+
+
+def refused_requests(text: str) -> dict[int, int]:
+    """Read from `/metrics` how many export requests were refused, by HTTP status."""
+    refused: Counter[int] = Counter()
+    for status, n in re.findall(REFUSED, text):
+        refused[int(status)] += int(n)
+    return dict(refused)
 
 
 def raised_alarms(text: str) -> set[str]:

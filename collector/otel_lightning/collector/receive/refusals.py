@@ -87,3 +87,8 @@ def too_large(limit: int) -> RefusedError:
         f"the request is larger than {limit} bytes. Send smaller batches, "
         f"or start lightning-ingest with a larger --max-body.",
     )
+
+
+def in_one_line(text: str) -> str:
+    """Return a text that a sender chose in part, without control characters."""
+    return "".join(one if one.isprintable() else "?" for one in text)

@@ -112,7 +112,7 @@ def application(receiver: Receiver, beside: Sequence[MountedApp], leaving: Event
             return None  # the sender disconnected before its body was complete
         except Exception as error:  # noqa: BLE001  every failure has its answer
             refusal = refusal_of(error)
-            receiver.counts.refused("http", signal, refusal.status)
+            _note(receiver, scope, signal, refusal)
             await _read_away(protocol, refusal, UNREAD_BODIES * receiver.max_body)
             _refuse(protocol, refusal, ending(), as_json=as_json)
         else:
@@ -236,6 +236,11 @@ async def _read_away(protocol: Any, refusal: RefusedError, limit: int) -> None:
         async with asyncio.timeout(BODY_SECONDS):
             while size <= limit:
                 size += len(await anext(protocol))
+
+
+def _note(receiver: Receiver, scope: Any, signal: str, refusal: RefusedError) -> None:
+    if scope.method == "POST":  # of an exporter, and not of a browser or a probe
+        receiver.note_refused("http", signal, refusal, scope.client)
 
 
 def _refuse(protocol: Any, refusal: RefusedError, headers: Headers, *, as_json: bool) -> None:

@@ -13,6 +13,8 @@ import re
 from collections.abc import Sequence
 from threading import Lock
 
+from otel_lightning.collector.receive.refusals import in_one_line
+
 logger = logging.getLogger(__name__)
 
 WORDS = {"trace": "traces", "span": "traces", "log": "logs", "metric": "metrics"}
@@ -67,8 +69,7 @@ def _what(path: str, right: str) -> str:
 
 def _shortened(path: str) -> str:
     """Return a path for a message: short, and without control characters."""
-    short = path if len(path) <= MOST_CHARACTERS else f"{path[:MOST_CHARACTERS]}…"
-    return "".join(one if one.isprintable() else "?" for one in short)
+    return in_one_line(path if len(path) <= MOST_CHARACTERS else f"{path[:MOST_CHARACTERS]}…")
 
 
 class WrongPaths:
