@@ -23,7 +23,7 @@ from otel_lightning.collector.terminal.command_line import example, expected_err
 @click.option("--token", metavar="TOKEN", envvar="LIGHTNING_TOKEN",
               help="Bearer token that every request must carry.")  # fmt: skip
 @click.option("--tls-cert", type=PEM, envvar="LIGHTNING_TLS_CERT",
-              help="TLS certificate (PEM) of this server; reloaded on SIGHUP.")  # fmt: skip
+              help="TLS certificate (PEM) of this server; replaced files are read.")  # fmt: skip
 @click.option("--tls-key", type=PEM, envvar="LIGHTNING_TLS_KEY",
               help="Private key of --tls-cert, not encrypted.")  # fmt: skip
 @click.option("--tls-client-ca", type=PEM, envvar="LIGHTNING_TLS_CLIENT_CA",

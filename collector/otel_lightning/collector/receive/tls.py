@@ -1,4 +1,4 @@
-"""TLS certificates: read at start, and again on SIGHUP."""
+"""TLS certificates: read at start, and again when the files have changed or on SIGHUP."""
 
 import ssl
 from contextlib import suppress
@@ -46,6 +46,10 @@ class Tls:
                 f"--tls-key a PEM certificate and its unencrypted key, --tls-client-ca a PEM file."
             ) from error
 
+    def versions(self) -> list[tuple[int, ...] | None]:
+        """Return for each file what changes if it is replaced; None if it is not there."""
+        return [_version(path) for path in (self.cert, self.key, self.client_ca) if path]
+
     def validities(self) -> list[Validity]:
         """Return when the server's certificate is valid, and when an authority of its clients is.
 
@@ -75,6 +79,14 @@ class Tls:
                 with suppress(ssl.SSLWantReadError):
                     side.do_handshake()
         return client.getpeercert() or {}
+
+
+def _version(path: Path) -> tuple[int, ...] | None:
+    try:
+        status = path.stat()  # of the file that a link leads to: Kubernetes replaces the link
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _validity(of: str, certificate: dict[str, Any]) -> Validity:

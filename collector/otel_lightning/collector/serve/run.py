@@ -145,6 +145,8 @@ async def _receive(
     if settings.tls:
         reload = partial(_reload, settings.tls, servers, parts.certificates)
         loop.add_signal_handler(signal.SIGHUP, reload)
+        if parts.certificates:
+            parts.certificates.renew = partial(loop.call_soon_threadsafe, reload)
     parts.supervisor.watch(servers.start())
     try:
         await servers.until_open()
@@ -224,6 +226,7 @@ def _reload(tls: Tls, servers: Servers, certificates: CertificateWatch | None) -
     servers.reload_certificates()
     if certificates:
         certificates.note_loaded()
+    logger.info("The certificates were read again: new connections get them.")
 
 
 def _announce(parts: Parts, say: Callable[[str], None]) -> None:

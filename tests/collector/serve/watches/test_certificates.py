@@ -1,6 +1,5 @@
 """A certificate that expires while it is served is told in time."""
 
-import signal
 from collections.abc import Callable
 
 import pytest
@@ -40,7 +39,6 @@ def test_an_alarm_is_raised_in_time_and_cleared_by_another_certificate(
         assert (alarm.name, alarms.refusal()) == (CERTIFYING, None)
         assert "first.pem" in alarm.reason
         assert verb in alarm.reason
-        assert "SIGHUP" in alarm.reason
     now = begin + 0.5 * (end - begin)
     watch.look()
     assert not alarms.raised()
@@ -61,8 +59,8 @@ def test_the_authority_of_clients_counts_too(authority: Authority) -> None:
     assert "ca.pem" in alarms.raised()[0].reason
 
 
-def test_a_served_certificate_that_has_expired_is_reported_until_another_one_is_read(
-    authority: Authority, starter: Callable[..., Ingester]
+def test_a_served_certificate_that_has_expired_is_reported_until_another_one_is_on_disk(
+    authority: Authority, starter: Callable[..., Ingester], capfd: pytest.CaptureFixture[str]
 ) -> None:
     authority.sign("first", "expired", "-days", "-1")
     running = starter(*authority.options("expired"))
@@ -70,9 +68,43 @@ def test_a_served_certificate_that_has_expired_is_reported_until_another_one_is_
     result = cli("check", "--store", str(running.store))
     assert result.returncode == 1
     assert "live.pem' expired at" in result.stdout
-    authority.install("second")  # nobody has told the server
+    live = authority.folder / "live.pem"
+    live.write_text("not a certificate")
+    log = ""
+
+    def is_logged() -> bool:
+        nonlocal log
+        log += capfd.readouterr().err
+        return "The certificates stay as they were" in log
+
+    eventually(is_logged)
     assert cli("check", "--store", str(running.store)).returncode == 1
-    running.process.send_signal(signal.SIGHUP)
+    authority.install("second")  # nobody sends a signal
     eventually(lambda: read_alarms(running.store) == [])
     body = trace_request("one").SerializeToString()
     assert send(running.http, body, tls=authority.context()).status == 200
+    assert running.stop() == 0
+    assert (log + capfd.readouterr().err).count("The certificates stay as they were") == 1
+
+
+def test_files_that_are_replaced_one_after_the_other_are_read_when_they_fit(
+    authority: Authority,
+) -> None:
+    authority.install("first")
+    folder, reads = authority.folder, []
+    live = Tls(folder / "live.pem", folder / "live.key")
+    watch = CertificateWatch(live, Alarms())
+    watch.renew = lambda: reads.append(live.versions())
+    watch.look()
+    assert reads == []
+    live.cert.write_bytes((folder / "second.pem").read_bytes())
+    watch.look()
+    assert reads == []  # the key is missing
+    live.key.write_bytes((folder / "second.key").read_bytes())
+    watch.look()
+    watch.look()
+    assert reads == [live.versions()]
+    live.key.unlink()
+    for _ in range(3):
+        watch.look()
+    assert len(reads) == 2  # once more, so that the log says what is wrong

@@ -1,8 +1,8 @@
-"""Tell before the certificate that is served expires, and when it has.
+"""Serve certificates that were renewed on disk, and tell before the one that is served expires.
 
 Clients refuse an expired certificate, and the server does not notice: their requests never come. It
-is often renewed on disk without the signal to read it again, so what counts is the certificate that
-was loaded last.
+is often renewed on disk by a program that sends no signal, as in Kubernetes. If the new files
+cannot be used, the old certificate is served further; what counts is the one that was loaded last.
 """
 
 import logging
@@ -21,7 +21,7 @@ EARLY_SHARE, EARLY_SECONDS = 0.1, 14 * 86_400
 
 
 class CertificateWatch(BackgroundThread):
-    """A thread that raises and clears the alarm `certifying`."""
+    """A thread that lets renewed files be read, and raises and clears the alarm `certifying`."""
 
     def __init__(self, tls: Tls, alarms: Alarms, clock: Callable[[], float] = time.time) -> None:
         """Read when the certificates expire; `start()` runs the thread.
@@ -34,10 +34,14 @@ class CertificateWatch(BackgroundThread):
         super().__init__("certificates", LOOK_SECONDS)
         self._tls, self._alarms, self._clock = tls, alarms, clock
         self._loaded: list[Validity] = []
+        self.renew: Callable[[], object] | None = None
+        """Lets the server read the files again; None as long as there is no server."""
+        self._changed: object = None
         self.note_loaded()
 
     def note_loaded(self) -> None:
         """Record that the server has read the files; the thread looks at them soon."""
+        self._files = self._tls.versions()
         try:
             self._loaded = self._tls.validities()
         except (OSError, ValueError, LookupError) as error:
@@ -45,14 +49,31 @@ class CertificateWatch(BackgroundThread):
             self._loaded = []
 
     def look(self) -> None:
-        """Raise or clear the alarm."""
+        """Let the server read files that have changed, and raise or clear the alarm."""
+        self._look_at_files()
         warnings = [one for one in (self._warning(validity) for validity in self._loaded) if one]
         if warnings:
-            self._alarms.raise_alarm(
-                CERTIFYING, f"{' and '.join(warnings)}. Replace the files, and send SIGHUP"
-            )
+            self._alarms.raise_alarm(CERTIFYING, f"{' and '.join(warnings)}. Replace the files")
         else:
             self._alarms.clear(CERTIFYING)
+
+    def _look_at_files(self) -> None:
+        files = self._tls.versions()
+        if files == self._files or self.renew is None:
+            return
+        # The files are replaced one after the other: if they do not fit, look once more. Then the
+        # server reads them all the same, and logs what is wrong.
+        if files == self._changed or self._is_usable():
+            self._files = files
+            self.renew()
+        self._changed = files
+
+    def _is_usable(self) -> bool:
+        try:
+            self._tls.check()
+        except ValueError:
+            return False
+        return True
 
     def _warning(self, validity: Validity) -> str | None:
         now = self._clock()
