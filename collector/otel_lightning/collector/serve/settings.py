@@ -68,10 +68,10 @@ class Settings:
             raise ValueError(
                 "the token must be ASCII and not empty. Make one: openssl rand -hex 32"
             )
-        if wrong := next((one for one in self.allowed_hosts if not is_host(one)), None):
+        if wrong := [one for one in self.allowed_hosts if not is_host(one)]:
             raise ValueError(
-                f"--allowed-host '{wrong}' is no host name, so no request would have it: write the "
-                f"name without scheme, port and path. Repeat the option for several names; in "
+                f"--allowed-host '{wrong[0]}' is no host name, so no request would have it: write "
+                f"the name without scheme, port and path. Repeat the option for several names; in "
                 f"LIGHTNING_ALLOWED_HOST put spaces between them."
             )
         if self.grpc and self.grpc.inherited is not None:
