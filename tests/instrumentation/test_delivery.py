@@ -53,6 +53,21 @@ def test_a_collector_that_is_down_is_named_in_one_line(
     assert re.search(rf"\. Does a collector listen at \S*127\.0\.0\.1:{address}\?", line)
 
 
+def test_an_agent_in_a_container_hears_that_localhost_is_the_container(
+    agent: Any, closed_port: int
+) -> None:
+    said = "In a container localhost is the container itself"
+    for endpoint, is_told in (("127.0.0.1", True), ("127.0.0.2", False)):
+        done = agent.finish(
+            BUSY,
+            OTEL_EXPORTER_OTLP_ENDPOINT=f"http://{endpoint}:{closed_port}",
+            LIGHTNING_EXIT_TIMEOUT="0.5",
+            KUBERNETES_SERVICE_HOST="10.0.0.1",  # Kubernetes sets it in each container
+        )
+        (line,) = done.stderr.splitlines()
+        assert (said in line) == is_told
+
+
 @pytest.mark.parametrize(
     ("protocol", "told"),
     [

@@ -12,7 +12,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import FrameType
@@ -34,6 +34,12 @@ _EXPORT_LOGGERS: Final = (
     "opentelemetry.sdk._shared_internal",
 )
 _NO_COLLECTOR: Final = " Does a collector listen at %s? Start one with: lightning-ingest"
+_IN_CONTAINER: Final = (
+    " In a container localhost is the container itself: set OTEL_EXPORTER_OTLP_ENDPOINT to the "
+    "name of the collector's host or service."
+)
+_MARKS: Final = ("/.dockerenv", "/run/.containerenv")
+"""Files that Docker and Podman put into each container."""
 _ANSWERED: Final = re.compile(
     r"BadStatusLine|StatusCode\.(?!UNAVAILABLE|DEADLINE_EXCEEDED)|\bcode: \d"
 )
@@ -276,8 +282,17 @@ def _log_losses() -> None:
             _timeout(),
             EXIT_TIMEOUT_VARIABLE,
             _last_reason(),
-            "" if _ANSWERED.search(_state.reason) else _NO_COLLECTOR % " and ".join(places),
+            "" if _ANSWERED.search(_state.reason) else _no_collector(places),
         )
+
+
+def _no_collector(places: Collection[str]) -> str:
+    """Return the question whether a collector listens at some endpoints."""
+    question = _NO_COLLECTOR % " and ".join(places)
+    is_local = any("localhost" in place or "127.0.0.1" in place for place in places)
+    if is_local and ("KUBERNETES_SERVICE_HOST" in os.environ or any(map(os.path.exists, _MARKS))):
+        question += _IN_CONTAINER
+    return question
 
 
 def _last_reason() -> str:
