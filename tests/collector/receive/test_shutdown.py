@@ -1,6 +1,8 @@
 """Stopping under load: in time, and without losing what was acknowledged."""
 
+import gzip
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -87,6 +89,25 @@ def test_asked_twice_it_leaves_at_once_and_loses_nothing(
     assert status in (0, 130)
     again = starter()
     eventually(lambda: load.acknowledged <= names(again))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of another process")
+def test_asked_without_room_for_another_thread_it_ends_in_order_and_loses_nothing(
+    starter: Callable[[], Ingester], capfd: pytest.CaptureFixture[str]
+) -> None:
+    ingester = starter()
+    sent = [os.urandom(8).hex() for _ in range(SPANS)]
+    for name in sent:  # compressed, so that threads decompress them
+        body = gzip.compress(trace_request(name).SerializeToString())
+        assert send(ingester.http, body, Content_Encoding="gzip").status == 200
+    pid = ingester.process.pid
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+    now = pages * resource.getpagesize()
+    resource.prlimit(pid, resource.RLIMIT_AS, (now, now))
+    assert ingester.stop() == 0
+    assert "Traceback" not in capfd.readouterr().err
+    again = starter()
+    eventually(lambda: set(sent) <= names(again))
 
 
 BREAK = """

@@ -189,11 +189,15 @@ class Loader(threading.Thread):
             except Exception as error:  # noqa: BLE001  it is raised in the calling thread
                 queued.result.set_exception(error)
 
-    def stop(self) -> None:
-        """Store all durable requests, update the derived tables, and end the thread."""
+    def stop(self, seconds: float | None = None) -> None:
+        """Store all durable requests, update the derived tables, and end the thread.
+
+        Args:
+            seconds: Longest wait for its end, after which it is still alive; None has no limit.
+        """
         self._stopping.set()
         self._spool.arrived.set()
-        self.join()
+        self.join(seconds)
 
     def _attempt(self, *, idle: bool) -> None:
         least_rows = 0 if self._stopping.is_set() else ROW_GROUP_ROWS

@@ -6,9 +6,8 @@ import logging
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -53,6 +52,8 @@ logger = logging.getLogger(__name__)
 HELD_SECONDS = 8.0  # for another process to close the store; exporters give up after 10
 SELECT_SECONDS = 120.0  # for a SELECT over HTTP
 FAILED = 1
+NO_THREAD = "start new thread"
+"""What Python says if the system refuses a thread."""
 
 
 def serve(settings: Settings, say: Callable[[str], None]) -> None:
@@ -96,7 +97,8 @@ def _serve(
     parts = start_parts(settings, store, run, bound.connections, filters)
     try:
         parts.start_watches()
-        asyncio.run(_receive(parts, bound, stopping, say))
+        with _stopping_without_threads(stopping):
+            asyncio.run(_receive(parts, bound, stopping, say))
     finally:
         parts.stop_watches()
         _withdraw(settings.store)  # first, so that no command connects to a server that ends
@@ -104,6 +106,20 @@ def _serve(
         store.close()
         parts.alarms.end()
         kept_filters.keep(settings.store, parts.loader.seen_ids.filters)
+
+
+@contextmanager
+def _stopping_without_threads(stopping: StopSignals) -> Iterator[None]:
+    """Go on with an orderly stop if the system has no room for a thread that only waits."""
+    try:
+        yield
+    except RuntimeError as error:
+        if stopping.deadline is None or NO_THREAD not in str(error):
+            raise
+        logger.warning(
+            "The system has no room for another thread: some senders may get no answer, and send "
+            "again. Raise the limit of memory or processes (ulimit -v, ulimit -u, a container's)."
+        )
 
 
 def _open(settings: Settings) -> Store:
@@ -162,7 +178,14 @@ async def _receive(
         if page:
             page.close()
         # Their threads would keep the process alive, and those over HTTP also the server.
-        await asyncio.gather(servers.stop(), asyncio.to_thread(store.sql_server.end_statements))
+        await asyncio.gather(servers.stop(), _end_statements(store))
+
+
+async def _end_statements(store: Store) -> None:
+    try:
+        await asyncio.to_thread(store.sql_server.end_statements)
+    except RuntimeError:  # the system has no room for another thread
+        store.sql_server.end_statements()
 
 
 async def _until_stopped(stopped: asyncio.Event, servers: Servers, supervisor: Supervisor) -> None:
@@ -261,16 +284,13 @@ def _withdraw(store: Path) -> None:
 def _drain(spool: Spool, loader: Loader, stopping: StopSignals, say: Callable[[str], None]) -> None:
     """Store the requests on the spool until the deadline; the rest waits for the next start."""
     spool.close()
-    # In a thread, because `loader.stop` has no deadline of its own.
-    draining = threading.Thread(target=loader.stop, name="drain", daemon=True)
-    draining.start()
-    draining.join(stopping.seconds_left())
+    loader.stop(stopping.seconds_left())
     backlog = spool.backlog()
     say(
         f"Stopped; {backlog:,} bytes that were acknowledged wait on the spool for the next start."
         if backlog
         else "Stopped; everything that was acknowledged is stored."
     )
-    if draining.is_alive():
+    if loader.is_alive():
         stopping.note_end(sys.exception())
         os._exit(stopping.exit_code)  # the loader's transaction is rolled back, as after a crash

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LOOK_SECONDS = 0.02
 GRACE_SECONDS = 4  # part of DRAIN_SECONDS for requests in progress
 
 
@@ -53,7 +55,9 @@ class Servers:
         """
         if bound.grpc:
             bound.grpc.close()  # gRPC cannot use an open socket: it binds the address again
-        self._address = settings.http
+        # Not by the name that the user gave, which may stop resolving.
+        numeric = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+        self._place = socket.getnameinfo(bound.http.getsockname(), numeric)
         self._grpc = _over_grpc(receiver, settings) if settings.grpc else None
         self._http = http_server.server(
             partial(application, receiver, apps),
@@ -78,10 +82,10 @@ class Servers:
         """
         while not self.over_http.done():
             with suppress(ConnectionError):
-                _, writer = await asyncio.open_connection(self._address.host, self._address.port)
+                _, writer = await asyncio.open_connection(*self._place)
                 writer.close()
                 return
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_SECONDS)
         raise self.http_ended()
 
     def reporting_wrong_protocols(self) -> AbstractContextManager[None]:
@@ -106,11 +110,21 @@ class Servers:
         """Accept no new requests, and wait up to `GRACE_SECONDS` for those in progress."""
         waited: list[Awaitable[object]] = [asyncio.wait([self.over_http], timeout=GRACE_SECONDS)]
         if self._grpc:
-            # Limited, because it is never set if the server's thread has died.
-            is_over = self._grpc.server.stop(grace=GRACE_SECONDS).wait
-            waited.append(asyncio.to_thread(is_over, GRACE_SECONDS + 1))
+            # The thread that ends calls after this time may find no room. They end with us.
+            with suppress(RuntimeError):
+                waited.append(_until_set(self._grpc.server.stop(grace=GRACE_SECONDS)))
         self._http.stop()  # type: ignore[no-untyped-call]
         await asyncio.gather(*waited)
+
+
+async def _until_set(event: threading.Event) -> None:
+    """Wait for an event without a thread: the system may have no room for another one.
+
+    The wait is limited, because the event is never set if the thread that sets it has died.
+    """
+    deadline = time.monotonic() + GRACE_SECONDS + 1
+    while not event.is_set() and time.monotonic() < deadline:  # noqa: ASYNC110  as said
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 class _OverGrpc(NamedTuple):
