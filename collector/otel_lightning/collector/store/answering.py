@@ -19,6 +19,8 @@ from otel_lightning.collector.store.files.server_file import Server
 if TYPE_CHECKING:
     from http.client import HTTPConnection
 
+    import pyarrow as pa
+
 logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 10.0
@@ -67,6 +69,19 @@ def telling_silence(server: Server | None) -> Iterator[None]:
         yield
     finally:
         has_ended.set()
+
+
+def each_batch(server: Server | None, answer: "pa.RecordBatchReader") -> Iterator["pa.RecordBatch"]:
+    """Yield the batches of an answer; `telling_silence` watches the wait for each of them.
+
+    While the caller works on a batch, nobody waits.
+    """
+    while True:
+        with telling_silence(server):
+            batch = next(answer, None)
+        if batch is None:
+            return
+        yield batch
 
 
 def _watch(server: Server, has_ended: threading.Event) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from otel_lightning.collector.process import machine
 from otel_lightning.collector.store import attribute_columns
-from otel_lightning.collector.store.answering import telling_silence
+from otel_lightning.collector.store.answering import each_batch, telling_silence
 from otel_lightning.collector.store.caches import Cached, Caches
 from otel_lightning.collector.store.clients.reader_limits import NO_READER_LIMITS, ReaderLimits
 from otel_lightning.collector.store.clients.remote_query import ask
@@ -103,13 +103,7 @@ class Store:
         with as_store_error():
             with telling_silence(self.server):
                 reader = self._run(sql).to_arrow_reader(rows_at_once)
-            # Nobody waits while the caller works on a batch.
-            while (batch := self._next(reader)) is not None:
-                yield batch
-
-    def _next(self, reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
-        with telling_silence(self.server):
-            return next(reader, None)
+            yield from each_batch(self.server, reader)
 
     def execute(self, sql: str) -> None:
         """Run one or more statements and discard their results.
