@@ -40,7 +40,7 @@ from otel_lightning.learner.rollout_runner.grade_run import (
     check_served,
     grade_run,
 )
-from otel_lightning.learner.rollout_runner.grading import Grading
+from otel_lightning.learner.rollout_runner.grading import Graded, Grading
 from otel_lightning.learner.rollout_runner.ingester.idle_ingester import Claim, claimed_for
 from otel_lightning.learner.rollout_runner.ingester.receiver import (
     SEND_SECONDS,
@@ -217,6 +217,31 @@ class _Due(NamedTuple):
     """Number of the open ones whose last attempt was cut off by the runner's end."""
 
 
+class _Ended(NamedTuple):
+    """The rollouts of a run after their attempts."""
+
+    due: _Due
+    engine: Engine
+    stopped: str | None
+    """Why the engine stopped early; None if it did not."""
+    by_id: dict[str, Planned]
+    """Each rollout by its id, which is that of its last attempt."""
+
+    @property
+    def histories(self) -> dict[str, AttemptHistory]:
+        """The attempts of each rollout, by its id."""
+        return {rollout: self.engine.past[planned.key] for rollout, planned in self.by_id.items()}
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        """Status of each rollout that was attempted, by its id."""
+        return {
+            rollout: history.status
+            for rollout, history in self.histories.items()
+            if history.status is not None
+        }
+
+
 def _run_and_grade(
     job: Job,
     grading: Grading,
@@ -230,14 +255,9 @@ def _run_and_grade(
     due = _due(job, rollouts, past)
     engine, stopped = _run_due(job, grading, due, past, context)
     context.journal.forget_inputs()
-    # A rollout's id is that of its last attempt.
     by_id = {_last_id(planned, engine.past): planned for planned in rollouts}
-    histories = {rollout: engine.past[planned.key] for rollout, planned in by_id.items()}
-    statuses = {
-        rollout: history.status
-        for rollout, history in histories.items()
-        if history.status is not None
-    }
+    ended = _Ended(due, engine, stopped, by_id)
+    statuses = ended.statuses
     if job.url and job.arms:
         requested_arms = {
             rollout: planned.arm or ""
@@ -247,11 +267,26 @@ def _run_and_grade(
         check_served(job.arms.key, requested_arms, context)
     patience = SERVER_SECONDS if job.url else 0.0
     graded, silent = grade_run(context, grading, statuses, patience, engine.unsent)
+    return _report(context.journal.folder.name, job, ended, graded, silent)
+
+
+def _report(run_id: str, job: Job, ended: _Ended, graded: Graded, silent: int) -> Report:
+    """Describe how a run ended.
+
+    Args:
+        run_id: Id of the run.
+        job: The agent and its limits.
+        ended: The rollouts after their attempts.
+        graded: Their rewards.
+        silent: Number of rollouts without a model call.
+    """
+    due, engine, by_id, histories = ended.due, ended.engine, ended.by_id, ended.histories
+    tasks = {rollout: planned.task for rollout, planned in by_id.items()}
     return Report(
-        run_id=context.journal.folder.name,
-        planned=len(rollouts),
-        done_before=len(rollouts) - len(due.open) - len(due.rerun),
-        statuses=Counter(statuses.values()),
+        run_id=run_id,
+        planned=len(by_id),
+        done_before=len(by_id) - len(due.open) - len(due.rerun),
+        statuses=Counter(ended.statuses.values()),
         rewards=graded.rewards,
         reward_name=graded.name,
         interrupted=engine.interrupted,
@@ -264,21 +299,19 @@ def _run_and_grade(
         left_processes=engine.left_processes,
         shortened=engine.shortened,
         silent=silent,
-        stopped=stopped,
+        stopped=ended.stopped,
         problems=tuple(graded.problems),
         reasons=dict(engine.reasons.most_common()),
-        without_id=len(
-            {planned.task.task_id for planned in rollouts if not planned.task.has_own_id}
-        ),
-        tasks={rollout: planned.task.task_id for rollout, planned in by_id.items()},
+        without_id=len({task.task_id for task in tasks.values() if not task.has_own_id}),
+        tasks={rollout: task.task_id for rollout, task in tasks.items()},
         samples={rollout: planned.sample for rollout, planned in by_id.items()},
         arms={rollout: planned.arm for rollout, planned in by_id.items()},
         arm_names=tuple(job.arms.names) if job.arms else (),
-        copies=copies_of(planned.task for planned in rollouts),
+        copies=copies_of(tasks.values()),
         second_chances=frozenset(
             rollout for rollout, history in histories.items() if history.had_second_chance
         ),
-        fingerprint=tasks_fingerprint(planned.task for planned in rollouts),
+        fingerprint=tasks_fingerprint(tasks.values()),
     )
 
 
