@@ -52,7 +52,7 @@ with open_store(sys.argv[1], read_only=sys.argv[2] == "reads") as store:
 ATTACHED = """
 import sys, pathlib
 from otel_lightning.collector.store import read_server
-from otel_lightning.collector.store.opening import attach
+from otel_lightning.collector.store.connect import attach
 server = read_server(pathlib.Path(sys.argv[1]))
 print(attach(server.sql, server.token).sql("SELECT current_setting('enable_progress_bar') AS bar"))
 """
@@ -411,7 +411,7 @@ def test_a_served_store_and_its_clients_load_no_unsigned_extension(tmp_path: Pat
     import duckdb
     import duckdb_extension_quack
 
-    from otel_lightning.collector.store.opening import attach
+    from otel_lightning.collector.store.connect import attach
 
     original = next(
         Path(str(duckdb_extension_quack.__file__)).parent.rglob("*.duckdb_extension")

@@ -9,8 +9,8 @@ import logging
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeAlias
@@ -20,9 +20,10 @@ import duckdb
 from otel_lightning.collector.files.links import followed
 from otel_lightning.collector.store import migrate
 from otel_lightning.collector.store.answering import check_answers
+from otel_lightning.collector.store.connect import attach, connect
 from otel_lightning.collector.store.connection import SKIPPED_TO, Store
 from otel_lightning.collector.store.errors import StoreError
-from otel_lightning.collector.store.extensions import UNSIGNED, load_extensions
+from otel_lightning.collector.store.extensions import UNSIGNED
 from otel_lightning.collector.store.files.private_log import OTHERS, PrivateLog
 from otel_lightning.collector.store.files.replacement import OPTIONS
 from otel_lightning.collector.store.files.server_file import (
@@ -223,7 +224,7 @@ def open_file(path: Path, *, read_only: bool, to_serve: bool = False) -> Store:
     _check_kind(path)
     try:
         if read_only:
-            store = Store(_connect(path, CONFIG, read_only=True))
+            store = Store(connect(path, CONFIG, read_only=True))
         else:
             store = _open_to_write(path, to_serve=to_serve)
     except duckdb.Error as error:
@@ -251,26 +252,11 @@ def _check_kind(path: Path) -> None:
 
 def _open_to_write(path: Path, *, to_serve: bool) -> Store:
     with _private() as previous_mask:
-        connection = _connect(path, WRITER | UNSIGNED if to_serve else WRITER)
+        connection = connect(path, WRITER | UNSIGNED if to_serve else WRITER)
     store = Store(_with_small_row_groups(connection, path))
     if previous_mask & OTHERS != OTHERS:
         store.log = PrivateLog(path)
     return store
-
-
-def _connect(
-    path: Path | str, config: Mapping[str, str], *, read_only: bool = False
-) -> duckdb.DuckDBPyConnection:
-    """Open a database without DuckDB's progress bar.
-
-    In a notebook, a shell and `python -c`, DuckDB prints the bar of a statement of more than two
-    seconds to the standard output, between what the program prints.
-    """
-    connection = duckdb.connect(str(path), read_only=read_only, config=dict(config))
-    # The configuration is locked if this process serves that file.
-    with suppress(duckdb.InvalidInputException):
-        connection.execute("SET enable_progress_bar = false")
-    return connection
 
 
 def keep_files_private() -> None:
@@ -335,21 +321,6 @@ def _with_small_row_groups(
         f"ATTACH {quote_literal(str(path))} AS {quoted} ({OPTIONS});"
         f'USE {quoted}; DETACH "{ELSEWHERE}"'
     )
-    return connection
-
-
-def attach(address: str, token: str) -> duckdb.DuckDBPyConnection:
-    """Connect to a served store and attach it as the database `remote`.
-
-    Raises:
-        duckdb.Error: If nobody answers there, or the token is wrong.
-    """
-    connection = _connect(":memory:", {"autoinstall_known_extensions": "false", **UNSIGNED})
-    load_extensions(connection)
-    # Without this, each statement opens a new TCP connection.
-    connection.execute("SET httpfs_connection_caching = true")
-    connection.execute(f"CREATE SECRET (TYPE quack, TOKEN {quote_literal(token)})")
-    connection.execute(f"ATTACH {quote_literal(address)} AS remote")
     return connection
 
 

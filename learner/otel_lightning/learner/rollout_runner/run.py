@@ -3,7 +3,7 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
@@ -13,27 +13,26 @@ from otel_lightning.collector.store.rows import Rows
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner import arms as arm_files
 from otel_lightning.learner.rollout_runner import grading as graders
-from otel_lightning.learner.rollout_runner.attempts import LOST, Attempt, status_of, task_event
+from otel_lightning.learner.rollout_runner.attempts import LOST, Attempt, task_event
 from otel_lightning.learner.rollout_runner.context import (
     RunContext,
     rows_of,
     store_at_start,
 )
-from otel_lightning.learner.rollout_runner.engine.engine import (
-    AttemptHistory,
-    Engine,
-    send_ended,
-    stoppable,
-)
+from otel_lightning.learner.rollout_runner.engine.engine import Engine, send_ended, stoppable
 from otel_lightning.learner.rollout_runner.engine.executors import (
     Executor,
     ExecutorSettings,
     ProcessExecutor,
 )
-from otel_lightning.learner.rollout_runner.engine.interrupted import (
-    INTERRUPTIONS,
-    note_interrupted_elsewhere,
+from otel_lightning.learner.rollout_runner.engine.histories import (
+    AttemptHistory,
+    Due,
+    due_rollouts,
+    histories_of,
+    last_id,
 )
+from otel_lightning.learner.rollout_runner.engine.interrupted import note_interrupted_elsewhere
 from otel_lightning.learner.rollout_runner.grade_run import (
     EVENTS_PER_REQUEST,
     SERVER_SECONDS,
@@ -49,16 +48,8 @@ from otel_lightning.learner.rollout_runner.ingester.receiver import (
     receiving,
     receiving_when_needed,
 )
-from otel_lightning.learner.rollout_runner.launcher.journal import (
-    Journal,
-    end_leftovers,
-    opened_journal,
-)
-from otel_lightning.learner.rollout_runner.launcher.processes import (
-    INTERRUPTED,
-    LauncherDiedError,
-    Processes,
-)
+from otel_lightning.learner.rollout_runner.launcher.journal import end_leftovers, opened_journal
+from otel_lightning.learner.rollout_runner.launcher.processes import LauncherDiedError, Processes
 from otel_lightning.learner.rollout_runner.plan import Job, Planned, journal_folder, plan, run_name
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.rollout_runner.tasks import (
@@ -191,7 +182,7 @@ def _run(job: Job, grading: Grading, rollouts: Sequence[Planned], context: RunCo
         if opened is not None and opened.server is not None:
             # Another machine may have sent attempts a moment ago: they must not run again.
             wait_until_stored(opened, context.store, job.store_timeout)
-        past = _attempts_of(rollouts, context.journal, opened)
+        past = histories_of(rollouts, context.journal, opened)
         if opened is not None and job.name is not None:
             # Without a name of its own, a run is on one machine only.
             note_interrupted_elsewhere(job, rollouts, past, context.journal, opened)
@@ -206,21 +197,10 @@ def _run(job: Job, grading: Grading, rollouts: Sequence[Planned], context: RunCo
         return _run_and_grade(job, grading, rollouts, past, context)
 
 
-class _Due(NamedTuple):
-    """The rollouts that a start runs."""
-
-    open: list[Planned]
-    """Rollouts that have not ended, or were lost and may be tried again."""
-    rerun: list[Planned]
-    """Rollouts that ended with a status that the job runs once more."""
-    cut_off: int
-    """Number of the open ones whose last attempt was cut off by the runner's end."""
-
-
 class _Ended(NamedTuple):
     """The rollouts of a run after their attempts."""
 
-    due: _Due
+    due: Due
     engine: Engine
     stopped: str | None
     """Why the engine stopped early; None if it did not."""
@@ -252,10 +232,10 @@ def _run_and_grade(
     # Ends that a killed runner noted and did not send. They are sent before any agent starts.
     if unsent := context.journal.unsent():
         send_ended(unsent, context.journal, context.receiver)
-    due = _due(job, rollouts, past)
+    due = due_rollouts(job, rollouts, past)
     engine, stopped = _run_due(job, grading, due, past, context)
     context.journal.forget_inputs()
-    by_id = {_last_id(planned, engine.past): planned for planned in rollouts}
+    by_id = {last_id(planned, engine.past): planned for planned in rollouts}
     ended = _Ended(due, engine, stopped, by_id)
     statuses = ended.statuses
     if job.url and job.arms:
@@ -315,21 +295,10 @@ def _report(run_id: str, job: Job, ended: _Ended, graded: Graded, silent: int) -
     )
 
 
-def _due(job: Job, rollouts: Sequence[Planned], past: Mapping[str, AttemptHistory]) -> _Due:
-    """Find the rollouts to run: those that are open, and those that shall run again."""
-    open_ones = [planned for planned in rollouts if past[planned.key].is_open(job.retries)]
-    rerun = [
-        planned
-        for planned in rollouts
-        if past[planned.key].status in job.rerun and planned not in open_ones
-    ]
-    return _Due(open_ones, rerun, sum(past[planned.key].was_cut_off for planned in open_ones))
-
-
 def _run_due(
     job: Job,
     grading: Grading,
-    due: _Due,
+    due: Due,
     past: dict[str, AttemptHistory],
     context: RunContext,
 ) -> tuple[Engine, str | None]:
@@ -380,33 +349,6 @@ def _executor(job: Job, context: RunContext) -> Executor:
 
         return RayExecutor(settings)
     return ProcessExecutor(settings, context.processes)
-
-
-def _last_id(planned: Planned, past: Mapping[str, AttemptHistory]) -> str:
-    """Return the id of the last attempt; of the first one if there was none."""
-    return planned.rollout_id(max(len(past[planned.key].ends) - 1, 0))
-
-
-def _attempts_of(
-    rollouts: Sequence[Planned], journal: Journal, store: Rows | None
-) -> dict[str, AttemptHistory]:
-    """Read the attempts of each rollout from the journal, or from the store if that is lost."""
-    ends_by_id = {
-        name: (status_of(end)[0], end.status == INTERRUPTED) for name, end in journal.ended.items()
-    }
-    if store is not None:
-        for row in rows_of(store, "known_attempts", run_id=journal.folder.name):
-            was_cut_off = row["reason"] in INTERRUPTIONS  # the store has no other mark of it
-            ends_by_id.setdefault(row["rollout_id"], (row["status"], was_cut_off))
-    histories = {}
-    for planned in rollouts:
-        ends: list[tuple[str, bool]] = []
-        # Attempts are numbered from 0 without gaps, so the first one that is missing ends the
-        # history.
-        while (end := ends_by_id.get(planned.rollout_id(len(ends)))) is not None:
-            ends.append(end)
-        histories[planned.key] = AttemptHistory(ends)
-    return histories
 
 
 def _send_tasks(tasks: Sequence[Task], receiver: Receiver, store: Rows | None) -> None:

@@ -18,7 +18,7 @@ from otel_lightning.collector.store import Store, StoreError, open_store, write_
 from otel_lightning.collector.store.clients import reader_limits
 from otel_lightning.collector.store.clients.bounded import is_bounded
 from otel_lightning.collector.store.clients.reader_limits import ReaderLimits
-from otel_lightning.collector.store.opening import attach
+from otel_lightning.collector.store.connect import attach
 from otel_lightning.collector.store.sql_text import quote_name
 
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"

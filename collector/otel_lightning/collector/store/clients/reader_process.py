@@ -119,7 +119,7 @@ def main() -> None:
     leave_out_unused()
     import duckdb
 
-    from otel_lightning.collector.store.opening import attach
+    from otel_lightning.collector.store.connect import attach
 
     out, incoming = sys.stdout.buffer, sys.stdin.buffer
     settings = json.loads(receive(incoming)[1])

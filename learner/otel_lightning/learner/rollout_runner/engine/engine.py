@@ -15,7 +15,6 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.attempts import (
     FAILED,
     KEPT_OUTPUT,
-    LOST,
     OK,
     Attempt,
     about,
@@ -23,6 +22,7 @@ from otel_lightning.learner.rollout_runner.attempts import (
     status_of,
 )
 from otel_lightning.learner.rollout_runner.engine.executors import Executor
+from otel_lightning.learner.rollout_runner.engine.histories import AttemptHistory
 from otel_lightning.learner.rollout_runner.ingester.receiver import Event, Receiver
 from otel_lightning.learner.rollout_runner.launcher.journal import Journal, Started
 from otel_lightning.learner.rollout_runner.launcher.output_files import end_on_one_line, is_longer
@@ -47,41 +47,6 @@ class HopelessError(DataError):
         super().__init__(f"{problem} {advice}")
         self.problem = problem
         """The problem, without the advice for `lightning-learn run`."""
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptHistory:
-    """The results of the attempts at one planned rollout, by attempt number."""
-
-    ends: Sequence[tuple[str, bool]] = ()
-    """Status of each attempt, and whether a kill or Ctrl-C cut it off."""
-
-    @property
-    def status(self) -> str | None:
-        """Status of the last attempt."""
-        return self.ends[-1][0] if self.ends else None
-
-    @property
-    def lost(self) -> int:
-        """Number of attempts that were lost for another reason than the runner's end."""
-        return sum(status == LOST and not cut for status, cut in self.ends)
-
-    @property
-    def had_second_chance(self) -> bool:
-        """Whether an attempt before the last one ended in another way than by the runner's end."""
-        return any(not cut for _, cut in self.ends[:-1])
-
-    @property
-    def was_cut_off(self) -> bool:
-        """Whether the last attempt was cut off by the runner's end or Ctrl-C."""
-        return bool(self.ends) and self.ends[-1][1]
-
-    def is_open(self, retries: int) -> bool:
-        """Return whether the rollout needs an attempt."""
-        if self.status is None:
-            return True
-        # An attempt that was cut off by the runner's end does not count as one of the retries.
-        return self.status == LOST and (self.was_cut_off or self.lost <= retries)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Attempts that the runner's end cut off, as the store tells it without the runner's journal."""
+"""Attempts that the runner's end cut off, found in the store without the runner's journal."""
 
 import time
 from collections.abc import Sequence
@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from otel_lightning.collector.store.rows import Rows
 from otel_lightning.learner.rollout_runner.attempts import LOST, Attempt, about
 from otel_lightning.learner.rollout_runner.context import rows_of
-from otel_lightning.learner.rollout_runner.engine.engine import AttemptHistory
-from otel_lightning.learner.rollout_runner.launcher.journal import RUNNER_KILLED, Journal, Started
+from otel_lightning.learner.rollout_runner.engine.histories import (
+    LOST_WITH_ITS_MACHINE,
+    AttemptHistory,
+)
+from otel_lightning.learner.rollout_runner.launcher.journal import Journal, Started
 from otel_lightning.learner.rollout_runner.launcher.processes import INTERRUPTED, Ended
 from otel_lightning.learner.rollout_runner.plan import Job, Planned
-
-LOST_WITH_ITS_MACHINE = "its runner on another machine ended before it"
-"""Reason of an attempt of which the store has calls and no machine tells the end."""
-INTERRUPTIONS = frozenset({INTERRUPTED, RUNNER_KILLED, LOST_WITH_ITS_MACHINE})
-"""Reasons in the store of attempts that the runner's end, or Ctrl-C, cut off."""
 
 
 def note_interrupted_elsewhere(

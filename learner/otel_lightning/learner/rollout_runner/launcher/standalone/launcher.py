@@ -17,7 +17,8 @@ TYPE_CHECKING = False  # as in `main.py`
 if TYPE_CHECKING:
     from typing import Any
 
-    from .workers import Pipes, Workers
+    from .pipes import Pipes
+    from .workers import Workers
 
 
 class Launcher:

@@ -10,7 +10,7 @@ TYPE_CHECKING = False  # as in `main.py`
 if TYPE_CHECKING:
     from typing import Any
 
-    from .workers import Pipes
+    from .pipes import Pipes
 
 ROLLOUT, WORKER = "LIGHTNING_ROLLOUT_ID", "LIGHTNING_RUN_WORKER"
 
