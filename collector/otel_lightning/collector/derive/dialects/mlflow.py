@@ -8,13 +8,20 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import langchain_results
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
-from otel_lightning.collector.derive.messages import payloads, stream_chunks, tool_values
+from otel_lightning.collector.derive.messages import (
+    payloads,
+    pydantic_ai_messages,
+    stream_chunks,
+    tool_values,
+)
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
 
 NAME = "mlflow"
 RANK = 20
 OPERATIONS = {"CHAT_MODEL": "chat", "LLM": "chat", "EMBEDDING": "embeddings"}
+OPERATION = "gen_ai.operation.name"
+"""The conventions' key of the operation, which other tracers write."""
 COUNTS = (
     "input_tokens",
     "output_tokens",
@@ -38,8 +45,13 @@ OBJECT = re.compile(r"<[\w.]+ .*>", re.DOTALL)
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has MLflow's span type."""
-    return "mlflow.spanType" in span.attributes
+    """Tell whether the span has MLflow's span type, and is no other tracer's.
+
+    To the spans of Strands, MLflow adds its keys, with content that lacks tool calls.
+    """
+    keys = span.attributes
+    is_own = OPERATION not in keys or (span.scope_name or "").startswith(NAME)
+    return "mlflow.spanType" in keys and is_own
 
 
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
@@ -69,6 +81,8 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     whole = _spread(span)
     call.request_model = None if whole else _value(span, "model")
     sent, answer = (_value(span, f"mlflow.span{side}") for side in ("Inputs", "Outputs"))
+    sent = pydantic_ai_messages.request(sent) or sent
+    answer = pydantic_ai_messages.response(answer) or answer
     known = payloads.fill_from_request(call, sent, span.memory)
     if not known:  # a framework's request, which does not name the model
         request = sent if isinstance(sent, dict) else {**whole, "input": sent}
