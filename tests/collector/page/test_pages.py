@@ -300,6 +300,22 @@ def test_spans_without_times_break_no_page_and_are_shown(tmp_path: Path, others:
             assert "At no time." in Page(source.get(address)).text, address
 
 
+def test_the_ends_of_a_chart_are_times_and_a_second_one_of_the_same_day_has_no_day(
+    tmp_path: Path,
+) -> None:
+    ends = re.compile(r'class="axis"><span>([^<]+)</span><span>([^<]+)</span>')
+    with open_store(make_desk_store(tmp_path / "t.duckdb")) as store:
+        source = DirectSource(store)
+        calls, _ = ends.findall(source.get("/ui").body.decode())
+        store.execute(
+            "UPDATE llm_calls SET start_time = start_time + INTERVAL 1 DAY "
+            "WHERE rollout_id = 'rollout-0059'"
+        )
+        later, _ = ends.findall(source.get("/ui").body.decode())
+    assert calls == ("15 Jan 08:00", "17:00")
+    assert later == ("15 Jan 08:00", "16 Jan 17:00")
+
+
 def test_a_list_that_is_cut_says_so(tmp_path: Path) -> None:
     note = "There are more tasks"
     with open_store(tmp_path / "t.duckdb") as store:

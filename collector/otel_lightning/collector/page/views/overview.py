@@ -46,7 +46,7 @@ def show(ask: ViewRequest) -> View:
             "counts": counts,
             "calls": plots.bars(_filled(calls, by_call)),
             "calls_by": INTERVALS[by_call],
-            "calls_ends": [moment(calls[i]["start_ns"], "%d %b %H:%M") for i in (0, -1) if calls],
+            "calls_ends": _ends(calls),
             "errors": sum(row["errors"] for row in calls) / total if total else None,
             "late_ns": late.get("late_ns"),
             "rewards": plots.curve([
@@ -54,9 +54,8 @@ def show(ask: ViewRequest) -> View:
             ]),
             "rewards_by": INTERVALS[by_reward],
             "rewards_ends": [
-                f"{moment(rewards[i]['start_ns'], '%d %b %H:%M')}: {decimal(rewards[i]['mean'])}"
-                for i in (0, -1)
-                if rewards
+                f"{end}: {decimal(rewards[i]['mean'])}"
+                for i, end in zip((0, -1), _ends(rewards), strict=False)
             ],
             "rewarded": sum(row["rollouts"] for row in rewards),
             "newest": linked(ask.rows("rollouts_newest", **NO_FILTER, **FIRST, rows=NEWEST)),
@@ -70,6 +69,15 @@ def _interval(length_ns: int) -> int:
     """Return the shortest interval that divides a time into few enough parts."""
     fitting = [one for one in INTERVALS if length_ns <= one * MOST_INTERVALS]
     return fitting[0] if fitting else max(INTERVALS)
+
+
+def _ends(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the first and the last time; the last one without its day if both are of one day."""
+    if not rows:
+        return []
+    first, last = rows[0]["start_ns"], rows[-1]["start_ns"]
+    form = "%H:%M" if first // DAY_NS == last // DAY_NS and first != last else "%d %b %H:%M"
+    return [moment(first, "%d %b %H:%M"), moment(last, form)]
 
 
 def _filled(rows: list[dict[str, Any]], interval_ns: int) -> list[tuple[str, float]]:
