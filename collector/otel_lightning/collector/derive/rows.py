@@ -136,6 +136,8 @@ class LlmCall:
     content: str = "absent"
     merged_span_ids: Sequence[str] = ()
     state_hash: str | None = None
+    scope_name: str | None = None
+    """The scope of the span: the instrumentation that wrote it."""
     lost_ids: bool = False
     """Whether the instrumentation drops the ids of tool calls, or writes different ones."""
     late_end: bool = False

@@ -114,6 +114,7 @@ def llm_call(span: Span, dialect: str) -> LlmCall:
         dialect,
         span.resource.get("service.name") or None,
     )
+    call.scope_name = span.scope_name
     COMMON.fill(call, span.attributes)
     if failed(span):
         call.error_type, call.error_message = error(span)

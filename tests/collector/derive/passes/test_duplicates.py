@@ -48,6 +48,49 @@ def test_an_sdks_own_record_of_a_failed_call_is_the_call_around_it() -> None:
     ]  # fmt: skip
 
 
+def test_a_failed_call_that_three_instrumentations_recorded_is_one() -> None:
+    """The OpenAI Agents SDK, traced by Traceloop's two packages and by OpenInference."""
+    rows = rows_of("failed_by_three")
+    (call,) = rows.llm_calls
+    assert (call.error_type, call.content) == ("BadRequestError", "full")
+    assert len(call.merged_span_ids) == 2
+    # The span above both records of the call is no agent.
+    assert [run.kind for run in rows.agent_runs] == ["workflow", "agent"]
+
+
+@pytest.mark.parametrize("scopes", [("a",), ("a", "b"), ("a", "b", "c")])
+def test_parallel_calls_that_failed_stay_as_many_however_many_packages_recorded_them(
+    scopes: tuple[str, ...],
+) -> None:
+    asking = {**BARE, "gen_ai.request.model": "m", "gen_ai.input.messages": [QUESTION]}
+    given = [
+        span(
+            {**asking, "error.type": "RateLimitError"},
+            id=f"{scope}{call}",
+            parent="root",
+            at=call / 10 + depth / 100,
+            ends=9 + call / 10 - depth / 100,
+            status="ERROR",
+            scope=scope,
+        )
+        for call in range(3)
+        for depth, scope in enumerate(scopes)
+    ]
+    calls = derive([span({}, id="root", ends=20), *given], []).llm_calls
+    assert [call.span_id for call in calls] == [f"{scopes[-1]}{call}" for call in range(3)]
+    assert {len(call.merged_span_ids) for call in calls} == {len(scopes) - 1}
+
+
+def test_failed_calls_of_another_input_or_time_stay_apart() -> None:
+    def asked(text: str, scope: str, at: float) -> Span:
+        given = {**BARE, "error.type": "RateLimitError", "gen_ai.request.model": "m"}
+        given["gen_ai.input.messages"] = [text_message("user", text)]
+        return span(given, id=f"{text}{at}", parent="root", at=at, status="ERROR", scope=scope)
+
+    given = [asked("Hi", "a", 0), asked("Ho", "b", 0), asked("Hi", "b", 3)]
+    assert len(derive([span({}, id="root", ends=20), *given], []).llm_calls) == 3
+
+
 def test_a_span_inside_the_span_of_the_same_tool_call_is_no_second_execution() -> None:
     ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.id": "c1"}
     outer = span({**ran, "gen_ai.tool.name": "sun"}, id="outer", at=0)

@@ -47,8 +47,8 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
     - They share a response id, and either the trace or overlapping times.
     - One is the only model call below the other, and their outputs are equal.
     - One took no time: it holds the answer of the call before it.
-    - Both failed, so there is no response id: the one without content lies inside the time of the
-      one with content, under the same parent.
+    - Both failed, so there is no response id: one lies inside the time of the other, under the same
+      parent, and has no content, or the same input and another instrumentation wrote it.
     - One is that of a provider's SDK, and only the other fits it: see `sdk_records`.
     - One is that of a client next to that of the framework: see `side_by_side`.
 
@@ -64,11 +64,12 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
     by_place = {place_of(call): call for call in calls}
     above = nearest_above(nodes, by_place)
     below = _below(by_place, _directly_above(nodes, by_place, above, between))
-    # Records with one response id are one call, so a span above two records of it sums up nothing.
+    repeated = {place_of(call) for _, call in _failures(by_place.values())}
+    # A span above two records of one call sums up nothing.
     aggregates = {
         place
         for place, inner in below.items()
-        if len(_identities(inner)) > 1 and not all(map(_is_attempt, inner))
+        if len(_identities(inner, repeated)) > 1 and not all(map(_is_attempt, inner))
     }
     records = [call for place, call in by_place.items() if place not in aggregates]
     pairs = [
@@ -149,8 +150,14 @@ def _is_attempt(call: LlmCall) -> bool:
     return call.error_type is not None and named is None and call.content == "absent"
 
 
-def _identities(calls: Iterable[LlmCall]) -> set[str]:
-    return {call.response_id or call.span_id for call in calls}
+def _identities(calls: Iterable[LlmCall], repeated: Collection[Place]) -> set[str]:
+    """Return an id of each call that some records are of.
+
+    Args:
+        calls: The records.
+        repeated: The records of failed calls that others repeat.
+    """
+    return {call.response_id or call.span_id for call in calls if place_of(call) not in repeated}
 
 
 def _same_output(outer: LlmCall, inner: LlmCall) -> bool:
@@ -296,7 +303,7 @@ def _is_half(call: LlmCall) -> bool:
 
 
 def _failures(records: Iterable[LlmCall]) -> Iterator[Pair]:
-    """Yield the record around a failed call, and that of the call by an SDK's own tracer."""
+    """Yield the record around a failed call, and one inside it by another instrumentation."""
     for calls in _with_equal_key(records, failure):
         ended = sorted(calls, key=lambda call: (call.end_ns or 0, order(call)))
         outer = [call for call in ended if call.content != "absent"]
@@ -306,6 +313,31 @@ def _failures(records: Iterable[LlmCall]) -> Iterator[Pair]:
             if around is not None:
                 outer.remove(around)
                 yield around, call
+        yield from _failed_inputs(one for one in ended if one.content != "absent")
+
+
+def _failed_inputs(ended: Iterable[LlmCall]) -> Iterator[Pair]:
+    """Yield (outer record, inner record) of a failed call whose input both have.
+
+    Each outer record takes one record of every other instrumentation at most, so that parallel
+    calls that failed stay apart.
+
+    Args:
+        ended: Failed calls with content that share the key `failure`, in order of their ends.
+    """
+    by_input: dict[str, list[LlmCall]] = defaultdict(list)
+    for call in ended:
+        if call.history.input_hash:
+            by_input[call.history.input_hash].append(call)
+    for records in by_input.values():
+        taken = set[tuple[Place, str | None]]()
+        for at, call in enumerate(records):
+            fitting = (one for one in records[at + 1 :] if one.scope_name != call.scope_name)
+            for one in fitting:
+                if _contains(one, call) and (place_of(one), call.scope_name) not in taken:
+                    taken.add((place_of(one), call.scope_name))
+                    yield one, call
+                    break
 
 
 def failure(call: LlmCall) -> tuple[Any, ...] | None:
