@@ -138,6 +138,8 @@ class LlmCall:
     state_hash: str | None = None
     scope_name: str | None = None
     """The scope of the span: the instrumentation that wrote it."""
+    is_broken_off: bool = False
+    """Whether the answer was streamed, and the stream did not end: the client left it."""
     lost_ids: bool = False
     """Whether the instrumentation drops the ids of tool calls, or writes different ones."""
     late_end: bool = False

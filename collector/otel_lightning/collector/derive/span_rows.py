@@ -8,6 +8,7 @@ from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fi
 from otel_lightning.collector.derive.messages import finish
 from otel_lightning.collector.derive.messages.documents import documents, number
 from otel_lightning.collector.derive.messages.message_memory import SharedMessage
+from otel_lightning.collector.derive.messages.tool_parts import forget_completed_arguments
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,
@@ -216,6 +217,13 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
     # An answer without a reason was broken off by the error. With one, a layer failed after it.
     if call.error_type and not (outputs and call.finish_reason):
         call.finish_reason = "error"
+    if call.finish_reason == "error":
+        cut = cut or any(message["parts"] for message in outputs)
+    if call.is_broken_off:
+        call.output_tokens, cut = None, True  # that of Anthropic's first event is 1
+    broken_off = [message for message in outputs if _is_broken_off(call, message)]
+    cut = forget_completed_arguments(broken_off) or cut
+    cut = cut or (call.finish_reason is None and _ends_inside_a_tool_call(outputs))
     cut = cut or call.content == "truncated" or (bool(sources) and any(map(is_cut, sources)))
     call.content = content_state(call, cut=cut)
     return call
@@ -232,6 +240,22 @@ def settle_broken_stream(call: LlmCall, raw: object) -> None:
     """
     if finish.reason(raw) == "error":
         call.error_type, call.finish_reason = call.error_type or "_OTHER", "error"
+
+
+def _is_broken_off(call: LlmCall, answer: Message) -> bool:
+    """Tell whether the model did not end an answer: its limit, an error or the client did."""
+    failed_inside = call.error_type is not None and call.finish_reason == "error"
+    reason = answer.get("finish_reason", call.finish_reason)
+    return call.is_broken_off or failed_inside or reason == "length"
+
+
+def _ends_inside_a_tool_call(outputs: list[Message]) -> bool:
+    """Tell whether an answer ends with a tool call whose arguments are no JSON."""
+    last = [message["parts"][-1] for message in outputs if message["parts"]]
+    return any(
+        part["type"] == "tool_call" and part.get("arguments_raw") and part["arguments"] is None
+        for part in last
+    )
 
 
 def without_doubtful_reason(call: LlmCall, raw: object) -> LlmCall:

@@ -10,6 +10,8 @@ from otel_lightning.collector.derive.messages import finish, messages, payloads
 from otel_lightning.collector.derive.messages.payloads import details
 from otel_lightning.collector.derive.rows import LlmCall, Message
 
+CHUNK = "ChatGenerationChunk"
+"""The type of a choice that was put together from the chunks of a stream."""
 RUNS = ("run-", "lc_run-")
 """Prefixes of the ids that LangChain makes up. Any other id comes from the provider."""
 
@@ -26,6 +28,13 @@ def fill(call: LlmCall, result: Any) -> None:
     call.finish_reason = call.finish_reason or finish.reason(fields.get("finish_reason"))
     call.response_id = call.response_id or fields.get("id")
     call.response_model = call.response_model or fields.get("model_name")
+
+
+def is_broken_off(result: Any) -> bool:
+    """Tell whether a result was put together from a stream of which no choice ended."""
+    generations = _generations(result)
+    are_chunks = any(one.get("type") == CHUNK for one in generations)
+    return are_chunks and not any(_metadata(one).get("finish_reason") for one in generations)
 
 
 def choices(result: Any) -> list[Message]:

@@ -50,7 +50,7 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
 
 
 def _has_failed(span: Span) -> bool:
-    """Tell whether a run ended in an exception: it has an exception event and no output.
+    """Tell whether a run ended in an exception: it has an exception event and no whole output.
 
     The span's status is OK even so. Python's exporter sets OK when a run begins, and OpenTelemetry
     ignores a later status. The output of a failed run is `null`, `{}` or an object of empty values.
@@ -58,9 +58,11 @@ def _has_failed(span: Span) -> bool:
     if "exception" not in [event.name for event in span.events]:
         return False
     result = json_text.parse(span.attributes.get("gen_ai.completion"))
-    # LangChain keeps the server's refusal as the metadata of an answer without text.
+    # LangChain keeps the server's refusal as the metadata of an answer without text, and what had
+    # come of a stream that broke off, without a finish reason.
     if answers := langchain_results.choices(result):
-        return not any(answer["parts"] for answer in answers)
+        has_text = any(answer["parts"] for answer in answers)
+        return not has_text or langchain_results.is_broken_off(result)
     return not _says_anything(result)
 
 

@@ -24,6 +24,7 @@ OTHER_INPUTS = ("input", "input.value", "gen_ai.prompt", PROMPT_JSON)
 OTHER_OUTPUTS = ("output", "output.value", "gen_ai.completion", COMPLETION_JSON)
 """Keys of content beside the conventions' model and usage: Pipecat's, OpenInference's, those of
 Spring AI and LangChain4j in Quarkus, and those of Cloudflare's AI Gateway."""
+REASONS = "gen_ai.response.finish_reasons"
 STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
 OLD_ROLE = "gen_ai.prompt.0.role"
 OF_RUN = "pydantic_ai.all_messages"
@@ -77,7 +78,7 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
         reasons: Number of finish reasons that the span states.
 
     Returns:
-        Whether a text was truncated or a stream abandoned.
+        Whether a text was truncated.
     """
     plan = shape_of(attributes).plan(_Plan)
     is_plain = plan.is_plain and span.scope_name not in OF_RESPONSES
@@ -96,8 +97,9 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     call.output_messages = call.output_messages or None
     lacks_system = _settle_response(call, span.scope_name)
     is_cut = content.is_input_cut or content.is_output_cut or json_text.is_cut(system)
-    is_abandoned = plan.is_streamed and _is_abandoned(attributes, content.outputs or [])
-    return lacks_system or is_cut or is_abandoned
+    if plan.is_streamed and _is_abandoned(attributes, content.outputs or []):
+        call.is_broken_off = True
+    return lacks_system or is_cut
 
 
 @dataclass(slots=True)
@@ -277,10 +279,14 @@ def _without_answer(history: list[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _is_abandoned(attributes: Attributes, outputs: list[Any]) -> bool:
-    """Tell whether a stream was abandoned before its end: then its finish reason is empty text."""
+    """Tell whether a stream was abandoned before its end: then its finish reason is empty or null.
+
+    The second only if the span states none either.
+    """
     if "true" not in [attributes.get(key) for key in STREAMED]:
         return False
-    return "" in [output.get("finish_reason") for output in outputs if isinstance(output, dict)]
+    stated = [one.get("finish_reason", 0) for one in outputs if isinstance(one, dict)]
+    return "" in stated or (None in stated and REASONS not in attributes)
 
 
 def _sent_items(history: list[Any]) -> list[Any]:

@@ -286,8 +286,8 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
     call.response_model = _first_text(response, plan.models) or call.response_model
     # Of several choices the agent reads the first.
     call.finish_reason = outputs[0].get("finish_reason") if outputs else _refusal(response)
-    if call.finish_reason is None and response.get("object") == CHUNK and _is_open(response):
-        call.content = "truncated"  # the agent left the stream, or it broke off
+    if call.finish_reason is None and _is_broken_off(response):
+        call.is_broken_off = True
     for key in plan.usages:
         if isinstance(counts := response[key], dict):
             fill_usage(call, usage(counts))
@@ -320,9 +320,11 @@ def _refusal(response: Payload) -> str | None:
     return "content_filter" if blocked else None
 
 
-def _is_open(response: Payload) -> bool:
-    """Tell whether no choice of a chat completion has ended."""
-    choices = response.get("choices")
+def _is_broken_off(response: Payload) -> bool:
+    """Tell whether a response was put together from a stream that did not end."""
+    if response.get("type") == "message" and "stop_reason" in response:  # Anthropic's
+        return response["stop_reason"] is None
+    choices = response.get("choices") if response.get("object") == CHUNK else ()
     ends = [json_text.as_object(one).get("finish_reason") for one in choices or ()]
     return bool(ends) and not any(ends)
 

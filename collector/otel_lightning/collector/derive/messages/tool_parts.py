@@ -60,6 +60,28 @@ def distinct_calls(parts: list[Part]) -> list[Part]:
     return distinct
 
 
+def forget_completed_arguments(broken_off: Iterable[Mapping[str, Any]]) -> bool:
+    """Forget the arguments of the tool calls in which answers were broken off.
+
+    LangChain's and Anthropic's clients complete the JSON of a stream that ended in the middle of
+    it, so that `{"days": 12` becomes `{"days": 12}`, where the model may have meant 123. The
+    model's own text does not parse then, and is kept.
+
+    Args:
+        broken_off: The answers; changed in place.
+
+    Returns:
+        Whether arguments were forgotten.
+    """
+    forgotten = False
+    for message in broken_off:
+        last = message["parts"][-1] if message["parts"] else {}
+        if last.get("type") == "tool_call" and last.get("arguments") is not None:
+            last.pop("arguments_raw", None)
+            last["arguments"], forgotten = None, True
+    return forgotten
+
+
 def parts_of(messages: Iterable[Mapping[str, Any]] | None, kind: str) -> Iterator[Part]:
     """Yield the parts of one type, such as `tool_call`, of some messages in order."""
     for message in messages or ():

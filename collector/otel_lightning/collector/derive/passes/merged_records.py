@@ -62,6 +62,14 @@ def merge(records: Iterable[LlmCall], depth: Mapping[Place, int]) -> LlmCall:
     # Outermost first, so that the innermost value of a parameter wins: it is the closest to the
     # request.
     call.request_params = {k: v for layer in layers[::-1] for k, v in layer.request_params.items()}
+    if call.finish_reason == "error" and call.error_type is None:
+        # The SDK of a client that left the stream does not tell how it ended.
+        call.error_type, call.error_message = outer.error_type, outer.error_message
+    if call.finish_reason == "length" and call.output_messages:
+        # The record with the content may not know that the answer was broken off.
+        whole = [{**one, "parts": [{**p} for p in one["parts"]]} for one in call.output_messages]
+        if tool_parts.forget_completed_arguments(whole):
+            call.output_messages, call.content = whole, "truncated"
     call.merged_span_ids = sorted({layer.span_id for layer in layers} - {home.span_id})
     return call
 

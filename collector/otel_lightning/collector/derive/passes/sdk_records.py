@@ -72,7 +72,14 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
 
 
 def _is_sdks(call: LlmCall) -> bool:
-    return call.content == "absent" and _is_known_by_count(call) and _is_answered(call)
+    is_known = _is_known_by_count(call) or _is_left(call)
+    return call.content == "absent" and is_known and _is_answered(call)
+
+
+def _is_left(call: LlmCall) -> bool:
+    """Tell whether a record may be of a stream that the client left: nothing says how it ended."""
+    is_open = call.output_tokens is None and call.error_type is None and call.finish_reason is None
+    return is_open and call.operation != "embeddings"
 
 
 def _is_clients(call: LlmCall) -> bool:
@@ -110,9 +117,12 @@ def _kind(call: LlmCall) -> tuple[object, ...]:
 def _kinds(call: LlmCall) -> list[tuple[object, ...]]:
     """Return the kinds of a framework's records that may be of the same call as this one.
 
-    Strands for TypeScript writes an answer that was cut off at its token limit as an error.
+    Strands for TypeScript writes an answer that was cut off at its token limit as an error, and
+    LangChain a stream that was left.
     """
     kind = _kind(call)
+    if _is_left(call):
+        return [(*kind[:2], None, False)]
     is_cut_off = call.finish_reason == "length" and call.error_type is None
     return [kind, (*kind[:2], None, False)] if is_cut_off else [kind]
 
