@@ -211,6 +211,16 @@ def test_rewards_that_match_nothing_are_found(store: Store, tmp_path: Path) -> N
     assert "rollout gone" in one.example
 
 
+def test_rewards_with_a_word_and_no_number_are_found(store: Store, tmp_path: Path) -> None:
+    name = {"gen_ai.evaluation.name": "verdict"}
+    word = ("gen_ai.evaluation.result", {**name, "gen_ai.evaluation.score.label": "pass"})
+    number = ("gen_ai.evaluation.result", {**name, "gen_ai.evaluation.score.value": "1"})
+    one = found(store, tmp_path, body({"events": [word]}, {"events": [number]}))["words"]
+    assert (one.number, one.total) == (1, 2)
+    assert one.said == "rewards of the name verdict with a word and no number"
+    assert one.example.startswith("'pass' of rollout ")
+
+
 def test_arms_without_a_propensity_are_found(store: Store, tmp_path: Path) -> None:
     flag = {"feature_flag.key": "prompt", "feature_flag.result.variant": "b"}
     chosen = ("feature_flag.evaluation", flag)

@@ -121,6 +121,7 @@ def test_better_model_passes_and_models_without_gain_or_of_worse_form_are_refuse
     assert process.returncode == 3, process.stderr
     assert "serving: the gain is at least" in process.stderr
     assert "not above 0.6" in process.stderr
+    assert "1 other comparison was judged by the same tasks before" in process.stderr
     assert wide.returncode == 3, wide.stderr
     assert "confidence for rewards in [-10, 1], not above 0" in wide.stderr
     rows = ask(served, "SELECT outcome FROM runs WHERE command = 'evaluate'")

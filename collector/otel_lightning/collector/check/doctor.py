@@ -115,6 +115,9 @@ PROBLEM_KINDS = (
             " use otel-lightning's instrumentation, whose ids do not depend on the seed"),
     ProblemKind("rewards", "reward", "that match nothing that was received",
             "name the span, the response, the rollout or the trace that is judged as it was sent"),
+    ProblemKind("words", "reward", "of the name {kind} with a word and no number",
+            "nothing is learned from them: send gen_ai.evaluation.score.value as well, or give each"
+            " word a number by a rule (the page reward-rules, its example [labels.routing])"),
     ProblemKind("arms", "arm", "of {kind} without a propensity",
             "send lightning.propensity with feature_flag.evaluation, or promote a policy whose"
             " flags have it"),
