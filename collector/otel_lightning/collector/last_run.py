@@ -39,8 +39,8 @@ class End:
     why: str
 
     @property
-    def told(self) -> str:
-        """When and why it was, in one sentence."""
+    def sentence(self) -> str:
+        """The time and the reason of the end, in one sentence."""
         at = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds")
         return f"process {self.pid} was not asked to stop, and ended at about {at}: {self.why}"
 
@@ -54,7 +54,7 @@ class _Noted:
     """Identifies the start of the machine."""
     error: str | None = None
     former: End | None = None
-    """How the process before ended, if nobody had asked it to."""
+    """End of the previous process, if nobody had asked for it. The file has this key."""
     ends: list[float] = field(default_factory=list)
     """Times of the last such ends, in Unix seconds."""
 
@@ -70,11 +70,11 @@ class Run:
             clock: Returns Unix seconds.
         """
         self._file, self._clock = run_file(store_path), clock
-        self.former = unasked_end(store_path)
-        """How the process before ended, if nobody had asked it to."""
+        self.previous_end = unasked_end(store_path)
+        """End of the previous process, if nobody had asked for it."""
         noted = _read(self._file)
-        ends = [*noted.ends, self.former.at] if noted and self.former else []
-        self._noted = _Noted(os.getpid(), _boot(), None, self.former, ends[-MOST_ENDS:])
+        ends = [*noted.ends, self.previous_end.at] if noted and self.previous_end else []
+        self._noted = _Noted(os.getpid(), _boot(), None, self.previous_end, ends[-MOST_ENDS:])
         self._write()
 
     def recent_ends(self, seconds: float) -> int:
@@ -135,8 +135,8 @@ def unasked_end(store_path: Path) -> End | None:
     return End(noted.pid, at, why)
 
 
-def former_end(store_path: Path) -> End | None:
-    """Return how the process before the one that serves a store ended, if not asked to."""
+def previous_end(store_path: Path) -> End | None:
+    """Return the end of the process before the one that serves a store, if nobody asked for it."""
     noted = _read(run_file(store_path))
     return noted.former if noted else None
 
@@ -151,8 +151,8 @@ def is_running(store_path: Path) -> bool:
 def _read(file: Path) -> _Noted | None:
     try:
         noted = json.loads(file.read_text())
-        former = End(**noted.pop("former")) if noted.get("former") else None
-        return _Noted(**{**noted, "former": former})
+        end = End(**noted.pop("former")) if noted.get("former") else None
+        return _Noted(**{**noted, "former": end})
     except (OSError, ValueError, TypeError, AttributeError):
         return None
 

@@ -160,7 +160,7 @@ def test_an_error_that_ended_it_is_reported(tmp_path: Path) -> None:
     assert result.returncode == 1
     end = unasked_end(store)
     assert end
-    assert end.told.endswith("RuntimeError: the loader thread ended by itself")
+    assert end.sentence.endswith("RuntimeError: the loader thread ended by itself")
 
 
 def test_a_machine_that_stopped_is_reported_as_that(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_machine_that_stopped_is_reported_as_that(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_gives_no_former_run(content: str, tmp_path: Path) -> None:
     run_file(tmp_path / "t").write_text(content)
     run = Run(tmp_path / "t")
-    assert run.former is None
+    assert run.previous_end is None
     run.end()
     assert not run_file(tmp_path / "t").exists()
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from otel_lightning.collector.alarms import KINDS, LAGGING, Alarm, read_alarms
 from otel_lightning.collector.files.disk_check import error_in_time
 from otel_lightning.collector.ingester_client.http import metrics_of
-from otel_lightning.collector.last_run import former_end, is_running, unasked_end
+from otel_lightning.collector.last_run import is_running, previous_end, unasked_end
 from otel_lightning.collector.load.position import oldest_waiting, waiting
 from otel_lightning.collector.maintain.unfinished_erasure import UnfinishedErasure
 from otel_lightning.collector.receive.metrics import (
@@ -89,11 +89,11 @@ def _faults(path: Path, alarms: list[Alarm], server: Server | None) -> Iterator[
     """Report alarms of the running process or of the last one, and how that ended."""
     yield from map(_alarm, alarms)
     if server:
-        if former := former_end(path):
-            yield Finding("last process", f"{former.told}; it was started again")
+        if end := previous_end(path):
+            yield Finding("last process", f"{end.sentence}; it was started again")
         yield from _running(server, {alarm.name for alarm in alarms})
     elif (end := unasked_end(path)) and not is_running(path):
-        yield Finding("last process", f"{end.told}; start it again", is_fine=False)
+        yield Finding("last process", f"{end.sentence}; start it again", is_fine=False)
 
 
 def _running(server: Server, in_file: set[str]) -> Iterator[Finding]:

@@ -69,7 +69,7 @@ def start_parts(
         alarms = Alarms(alarms_file(settings.store), settings.refuse_after)
         loader = Loader(store.cursor(), spool, settings.loader, alarms)
         loader.seen_ids.restore(filters)
-        _log_end_of_former_run(run, spool)
+        _log_previous_end(run, spool)
         _register_functions(store, loader, settings.store)
         idle_connections = IdleConnections(_ports(settings, server), most_connections)
         certificates = CertificateWatch(settings.tls, alarms) if settings.tls else None
@@ -105,11 +105,11 @@ def _ports(settings: Settings, server: Server) -> set[int]:
     return {int(server.sql.rpartition(":")[2]), *(address.port for address in settings.addresses)}
 
 
-def _log_end_of_former_run(run: Run, spool: Spool) -> None:
-    if run.former:
+def _log_previous_end(run: Run, spool: Spool) -> None:
+    if run.previous_end:
         logger.warning(
             "The last %s. What it acknowledged is kept: %d bytes of the spool are read again.",
-            run.former.told,
+            run.previous_end.sentence,
             spool.backlog(),
         )
 

@@ -75,7 +75,7 @@ class Supervisor(BackgroundThread):
             spool: The spool.
             background: The other threads, some of which may not be started yet.
             alarms: Gets the alarms `lagging`, `receiving`, `storing` and `restarting`.
-            run: Tells how former processes ended.
+            run: Has the ends of previous processes.
         """
         super().__init__("supervisor", LOOK_SECONDS)
         self._loader, self._spool, self._alarms, self._last = loader, spool, alarms, run
@@ -93,7 +93,7 @@ class Supervisor(BackgroundThread):
     @property
     def former_end_seconds(self) -> float:
         """When the process before ended, if nobody had asked it to, in Unix seconds; else 0."""
-        return self._last.former.at if self._last.former else 0.0
+        return self._last.previous_end.at if self._last.previous_end else 0.0
 
     def oldest_ns(self) -> int | None:
         """Return when the oldest request that is not stored was received, in Unix nanoseconds.
