@@ -132,6 +132,20 @@ def test_a_thought_beside_a_tool_call_stays_a_thought() -> None:
     assert [part["type"] for part in message["parts"]] == ["reasoning", "tool_call"]
 
 
+@pytest.mark.parametrize("role", ["AIMessageChunk", "unknown"])
+def test_a_message_of_langchain_that_was_streamed_is_the_assistants(role: str) -> None:
+    """`unknown` is Traceloop's word for it."""
+    message = {"role": role, "content": "", "tool_calls": [{"id": "c1", "name": "sun", "args": {}}]}
+    (read,) = read_message(message)
+    assert (read["role"], [part["type"] for part in read["parts"]]) == ("assistant", ["tool_call"])
+    kept = {
+        "lc": 1,
+        "id": ["AIMessageChunk"],
+        "kwargs": {"content": "Hi", "type": "AIMessageChunk"},
+    }
+    assert read_message(kept) == [text_message("assistant", "Hi")]
+
+
 def test_a_role_that_is_a_tools_name_is_the_tools() -> None:
     result = {"role": "weather", "content": "Rain", "additional_kwargs": {}}
     (message,) = read_message({**result, "tool_call_id": "c1"})

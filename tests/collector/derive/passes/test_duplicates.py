@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 from support.regressions import rows_of, spans_of
-from support.spans import ANSWER, QUESTION, TOOL, chat, span, text_message, tool_request
+from support.spans import (
+    ANSWER,
+    QUESTION,
+    TOOL,
+    chat,
+    span,
+    text_message,
+    tool_request,
+    trace_keys,
+)
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import LlmCall, Span
@@ -89,6 +98,39 @@ def test_failed_calls_of_another_input_or_time_stay_apart() -> None:
 
     given = [asked("Hi", "a", 0), asked("Ho", "b", 0), asked("Hi", "b", 3)]
     assert len(derive([span({}, id="root", ends=20), *given], []).llm_calls) == 3
+
+
+def heard(call: int, scope: str, at: float, **more: Any) -> Span:
+    """Return the record of a call by one of several listeners to a framework."""
+    given = chat([QUESTION], ANSWER, {"gen_ai.request.model": "m", **more})
+    return span(given, id=f"{scope}{call}", parent="root", at=at, ends=at + 5, scope=scope)
+
+
+def test_listeners_that_hear_of_a_call_in_turn_recorded_one() -> None:
+    """LangChain tells its listeners one after the other; none knows the id of a streamed answer."""
+    given = [
+        heard(call, scope, call + late) for call in (0, 1) for scope, late in (("a", 0), ("b", 0.1))
+    ]
+    calls = derive([span({}, id="root", ends=20), *given], []).llm_calls
+    assert [len(call.merged_span_ids) for call in calls] == [1, 1]
+
+
+def test_listeners_without_a_span_around_them_recorded_one_call_in_two_traces() -> None:
+    given = [
+        heard(0, scope, late)._replace(trace_id=scope, parent_span_id=None)
+        for scope, late in (("a", 0), ("b", 0.1))
+    ]
+    (call,) = derive(given, []).llm_calls
+    assert len(call.merged_span_ids) == 1
+    assert set.intersection(*(trace_keys([one], []) for one in given))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [heard(1, "a", 0.1), heard(1, "b", 6), heard(1, "b", 0.1, **{"gen_ai.request.model": "n"})],
+)
+def test_a_record_of_the_same_package_another_time_or_model_is_another_call(other: Span) -> None:
+    assert len(derive([span({}, id="root", ends=20), heard(0, "a", 0), other], []).llm_calls) == 2
 
 
 def test_a_span_inside_the_span_of_the_same_tool_call_is_no_second_execution() -> None:

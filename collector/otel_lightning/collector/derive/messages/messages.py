@@ -45,9 +45,11 @@ ROLES = {
     "ai": "assistant",
     "model": "assistant",
     "tool-call": "assistant",
+    "unknown": "assistant",  # Traceloop's role of LangChain's streamed messages
     "tool": "tool",
     "function": "tool",
 }
+CHUNK = "messagechunk"
 THOUGHT = "reasoning"
 """Koog's role of a message of reasoning."""
 DETAILED = "reasoning_details"
@@ -316,7 +318,8 @@ def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_mapping(value: Mapping[str, Any]) -> Message:
-    speaker = str(value.get("role") or value.get("type")).lower()  # Koog writes `Assistant`
+    # Koog writes `Assistant`, LangChain `AIMessageChunk` for a message that came as a stream.
+    speaker = str(value.get("role") or value.get("type")).lower().removesuffix(CHUNK)
     role = "assistant" if speaker == THOUGHT else ROLES.get(speaker, "user")
     # An unknown role beside `additional_kwargs` is the name of the tool that answered.
     named = "additional_kwargs" in value and str(value.get("role", "user")) not in ROLES

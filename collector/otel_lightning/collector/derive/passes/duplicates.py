@@ -48,7 +48,9 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
     - One is the only model call below the other, and their outputs are equal.
     - One took no time: it holds the answer of the call before it.
     - Both failed, so there is no response id: one lies inside the time of the other, under the same
-      parent, and has no content, or the same input and another instrumentation wrote it.
+      parent, and has no content, or their times overlap, the inputs are equal, and different
+      instrumentations wrote them.
+    - Neither knows the response id, and input, answer and parent are the same, likewise.
     - One is that of a provider's SDK, and only the other fits it: see `sdk_records`.
     - One is that of a client next to that of the framework: see `side_by_side`.
 
@@ -76,6 +78,7 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
         *_same_response(records),
         *_late_answers(records),
         *_failures(records),
+        *_without_ids(records),
         *sdk_records.pairs(records),
         *side_by_side.pairs(records),
         *_nested(by_place, below, aggregates),
@@ -313,31 +316,63 @@ def _failures(records: Iterable[LlmCall]) -> Iterator[Pair]:
             if around is not None:
                 outer.remove(around)
                 yield around, call
-        yield from _failed_inputs(one for one in ended if one.content != "absent")
+        yield from _of_several_scopes(one for one in ended if one.content != "absent")
 
 
-def _failed_inputs(ended: Iterable[LlmCall]) -> Iterator[Pair]:
-    """Yield (outer record, inner record) of a failed call whose input both have.
+def _without_ids(records: Iterable[LlmCall]) -> Iterator[Pair]:
+    """Yield the records of one call by several listeners to a framework, such as LangChain.
 
-    Each outer record takes one record of every other instrumentation at most, so that parallel
-    calls that failed stay apart.
+    They have one parent or, in traces of their own, one service; the same input and answer,
+    overlapping times, and no response id. Equal histories tie their traces.
+    """
+    for calls in _with_equal_key(records, _answered_key):
+        ended = sorted(calls, key=lambda call: (call.end_ns or 0, order(call)))
+        by_model: dict[str | None, list[LlmCall]] = defaultdict(list)
+        for call in ended:
+            by_model[call.request_model].append(call)
+        for some in by_model.values():
+            yield from _of_several_scopes(some)
+
+
+def _answered_key(call: LlmCall) -> tuple[Any, ...] | None:
+    if call.response_id or call.error_type or not (parts := comparable_parts(outputs(call))):
+        return None
+    above = call.parent_span_id
+    place = (call.trace_id, above) if above else (call.service_name, None)
+    return (*place, dumps(parts), frozenset(tool_call_ids(call)))
+
+
+def _of_several_scopes(ended: Iterable[LlmCall]) -> Iterator[Pair]:
+    """Yield (record, another one) of a call whose input both have, by different instrumentations.
+
+    Their times overlap: one is inside the other, or a framework tells both in turn that a call
+    begins and that it ends. A call has one record of each instrumentation at most, so that parallel
+    calls stay apart.
 
     Args:
-        ended: Failed calls with content that share the key `failure`, in order of their ends.
+        ended: The records, in order of their ends.
     """
-    by_input: dict[str, list[LlmCall]] = defaultdict(list)
+    by_input: dict[str, list[list[LlmCall]]] = defaultdict(list)
     for call in ended:
-        if call.history.input_hash:
-            by_input[call.history.input_hash].append(call)
-    for records in by_input.values():
-        taken = set[tuple[Place, str | None]]()
-        for at, call in enumerate(records):
-            fitting = (one for one in records[at + 1 :] if one.scope_name != call.scope_name)
-            for one in fitting:
-                if _contains(one, call) and (place_of(one), call.scope_name) not in taken:
-                    taken.add((place_of(one), call.scope_name))
-                    yield one, call
-                    break
+        if call.history.input_hash is None:
+            continue
+        groups = by_input[call.history.input_hash]
+        group = next((one for one in groups if _has_room(one, call)), None)
+        if group is None:
+            groups.append([call])
+        else:
+            yield group[0], call
+            group.append(call)
+
+
+def _has_room(group: Sequence[LlmCall], call: LlmCall) -> bool:
+    """Tell whether a record may be one more of a call that others recorded at the same time."""
+    is_other = call.scope_name not in [one.scope_name for one in group]
+    return is_other and all(_overlaps(one, call) for one in group)
+
+
+def _overlaps(one: LlmCall, other: LlmCall) -> bool:
+    return (one.start_ns or 0) < (other.end_ns or 0) and (other.start_ns or 0) < (one.end_ns or 0)
 
 
 def failure(call: LlmCall) -> tuple[Any, ...] | None:
