@@ -1,9 +1,11 @@
 """Addresses to listen on."""
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
+from support.running import finish
 
 from otel_lightning.collector.serve.address import Address
 from otel_lightning.collector.serve.settings import Settings
@@ -70,3 +72,22 @@ def test_a_name_that_has_only_an_ipv6_address_is_listened_on() -> None:
 def test_a_name_with_addresses_of_both_kinds_is_listened_on_over_ipv4(host: str) -> None:
     with Address(host, 0).bind() as taken:
         assert taken.family == socket.AF_INET
+
+
+def test_a_machine_without_the_name_localhost_is_told_what_it_lacks(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("")
+    resolver = tmp_path / "nsswitch.conf"
+    resolver.write_text("hosts: files\n")
+    mounted = ("unshare", "--mount", "--propagation", "private", "sh", "-c")
+    replaced = 'mount --bind "$1" /etc/hosts && mount --bind "$2" /etc/nsswitch.conf'
+    if finish(*mounted, replaced, "sh", hosts, resolver).returncode:
+        pytest.skip("files cannot be mounted here")
+    serve = ("-m", "otel_lightning.collector", "serve", "--grpc", "none", "--http", "127.0.0.1:0")
+    command = (sys.executable, *serve, "--store", tmp_path / "t.duckdb")
+    result = finish(
+        *mounted, replaced + ' && shift 2 && exec "$@"', "sh", hosts, resolver, *command
+    )
+    assert result.returncode == 1
+    assert "Check that /etc/hosts has the line '127.0.0.1 localhost'" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -11,7 +11,7 @@ from otel_lightning.collector.store.clients import read_only
 from otel_lightning.collector.store.clients.disconnected_clients import ClientWatch
 from otel_lightning.collector.store.clients.page_reads import PageReads
 from otel_lightning.collector.store.clients.reader_limits import LimitedReads, ReaderLimits
-from otel_lightning.collector.store.errors import as_store_error
+from otel_lightning.collector.store.errors import StoreError, as_store_error
 from otel_lightning.collector.store.extensions import load_extensions
 from otel_lightning.collector.store.files import spilling
 from otel_lightning.collector.store.files.replacement import rewritten
@@ -106,14 +106,20 @@ def _listen(connection: duckdb.DuckDBPyConnection, token: str) -> str:
     """Serve on a free port and return the address. Quack cannot choose a port itself.
 
     Another process may take the port before Quack binds it: then retry with another port.
+
+    Raises:
+        StoreError: If none can be bound, as on a machine without the name localhost.
     """
     for attempt in range(1, PORTS_TO_TRY + 1):
         address = f"quack:localhost:{_free_port()}"
         try:
             connection.execute(SERVE.format(address, token)).fetchall()
-        except duckdb.IOException:
+        except duckdb.IOException as error:
             if attempt == PORTS_TO_TRY:
-                raise
+                raise StoreError(
+                    f"SQL cannot be served on localhost: {error}. Check that /etc/hosts has the "
+                    f"line '127.0.0.1 localhost'."
+                ) from error
         else:
             return address
     raise AssertionError
