@@ -57,6 +57,29 @@ def test_an_operation_of_its_own_name_with_a_model_and_an_answer_is_a_call() -> 
     assert not derive([span(named)], []).llm_calls
 
 
+def test_answers_and_tools_of_any_agent_are_read() -> None:
+    """It writes the input of the first call of a run only."""
+    named = {**MODEL, **COUNTS, "gen_ai.operation.name": "call_llm"}
+    asked = [{"tool.name": "sun", "tool.args": '{"city": "Oslo"}'}]
+    ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "sun"}
+    spans = [
+        span({**named, "gen_ai.input.messages": ASKED, "gen_ai.output": asked}, id="c1"),
+        span(
+            {**ran, "gen_ai.tool.args": {"city": "Oslo"}, "gen_ai.output": "It shines."},
+            id="t1",
+            at=2,
+        ),
+        span({**named, "gen_ai.output": "Hello"}, id="c2", at=4),
+    ]
+    derived = derive(spans, [])
+    first, last = derived.llm_calls
+    (part,) = (first.output_messages or [])[0]["parts"]
+    assert (part["name"], part["arguments"]) == ("sun", {"city": "Oslo"})
+    assert (last.output_messages, last.content) == (ANSWERED, "truncated")
+    (tool,) = derived.tool_calls
+    assert (tool.arguments, tool.result) == ({"city": "Oslo"}, "It shines.")
+
+
 def test_an_operation_of_its_own_name_around_calls_is_an_agent_run() -> None:
     counted = {**MODEL, **COUNTS}
     around = span({**counted, "gen_ai.operation.name": "answer_question"}, ends=9)

@@ -156,6 +156,21 @@ def test_a_tool_calls_own_id_is_kept_over_the_id_of_the_item_that_holds_it() -> 
     assert output["parts"][0]["id"] == "call_2"
 
 
+def test_parallel_calls_of_one_tool_have_ids_of_their_own() -> None:
+    """OpenLIT's, of a streamed response: the id of the last call was that of all."""
+    told = {"gen_ai.tool.name": "add, look, add", "gen_ai.tool.call.id": "call_1, call_2, call_3"}
+    asked = {
+        "role": "assistant",
+        "parts": [
+            tool_request(f"fc_{at}", name, {})["parts"][0]
+            for at, name in enumerate(("add", "look", "add", "add"))
+        ],
+    }
+    (output,) = only_call(span(chat([QUESTION], asked, told))).output_messages or []
+    ids = [part["id"] for part in output["parts"]]
+    assert ids == ["call_1", "call_2", "call_3", "fc_3"]
+
+
 def test_a_user_message_that_names_a_tool_call_is_the_tools() -> None:
     result = {"role": "user", "content": "5", "tool_call_id": "c1"}
     given = {**BARE, "gen_ai.input.messages": [QUESTION, tool_request("c1", "add", {}), result]}

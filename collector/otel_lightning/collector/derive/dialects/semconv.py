@@ -33,7 +33,6 @@ from otel_lightning.collector.derive.dialects.semconv_messages import (
 )
 from otel_lightning.collector.derive.histories import lost_arguments
 from otel_lightning.collector.derive.messages import finish, payloads, tool_values
-from otel_lightning.collector.derive.messages.hosted_tools import ITEM
 from otel_lightning.collector.derive.passes.answering_agents import INVOKED
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -338,7 +337,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     cut = semconv_messages.fill(call, span, attributes, len(settings.reasons))
     plan.fill_counts(call, attributes)
     if plan.is_named:
-        _name_requests(call, attributes)
+        semconv_tools.name_requests(call, attributes)
     if span_rows.is_gemini(call):
         semconv_tools.read_as_gemini(call, span.memory)
     if plan.has_total:
@@ -395,20 +394,6 @@ def _named_model(span: Span) -> str | None:
     operation, _, model = span.name.partition(" ")
     is_named = operation in OPERATIONS and "gen_ai.operation.name" not in span.attributes
     return model if is_named and model and " " not in model else None
-
-
-def _name_requests(call: LlmCall, attributes: Attributes) -> None:
-    """Replace item ids (fc_…) of tool calls by the ids (call_…) that their responses use.
-
-    OpenLIT writes the item ids of the Responses API into messages, and the others on the span.
-    """
-    keys = ("gen_ai.tool.name", "gen_ai.tool.call.id")
-    names, ids = (attributes.get(key, "").split(",") for key in keys)
-    id_of = dict(zip(map(str.strip, names), map(str.strip, ids), strict=False))
-    for message in call.output_messages or ():
-        for part in message["parts"]:
-            if part["type"] == "tool_call" and str(part["id"]).startswith(ITEM):
-                part["id"] = id_of.get(part["name"], part["id"])
 
 
 def _tool_definitions(attributes: Attributes) -> list[Any] | None:

@@ -21,9 +21,11 @@ SENTRY_TEXTS, SENTRY_TOOL_CALLS = "gen_ai.response.text", "gen_ai.response.tool_
 """Sentry's keys: the messages sent, the tools offered, the answer's texts and its tool calls."""
 PROMPT_JSON, COMPLETION_JSON = "gen_ai.prompt_json", "gen_ai.completion_json"
 OTHER_INPUTS = ("input", "input.value", "gen_ai.prompt", PROMPT_JSON)
-OTHER_OUTPUTS = ("output", "output.value", "gen_ai.completion", COMPLETION_JSON)
+OTHER_OUTPUTS = ("output", "output.value", "gen_ai.completion", COMPLETION_JSON, "gen_ai.output")
 """Keys of content beside the conventions' model and usage: Pipecat's, OpenInference's, those of
-Spring AI and LangChain4j in Quarkus, and those of Cloudflare's AI Gateway."""
+Spring AI and LangChain4j in Quarkus, those of Cloudflare's AI Gateway, and any-agent's."""
+ASKED, ASKED_WITH = "tool.name", "tool.args"
+"""any-agent's keys of the name and the arguments of a tool call."""
 REASONS = "gen_ai.response.finish_reasons"
 STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
 OLD_ROLE = "gen_ai.prompt.0.role"
@@ -252,6 +254,9 @@ def _other_answer(text: str) -> list[Any] | None:
     items = value if isinstance(value, list) else [value]
     if all(isinstance(one, str) or _is_message(one) for one in items):
         return items or None
+    if all(isinstance(one, dict) and ASKED in one for one in items):
+        calls = [{"name": one[ASKED], "arguments": one.get(ASKED_WITH)} for one in items]
+        return [{"role": "assistant", "tool_calls": calls}]
     return [text] if text and not isinstance(value, dict | list) else None
 
 

@@ -7,6 +7,7 @@ from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.messages import messages, text_blocks, tool_values
+from otel_lightning.collector.derive.messages.hosted_tools import ITEM
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
@@ -19,6 +20,7 @@ ARGUMENTS = (
     "adk.tool_call_args",  # ADK-TS's
     "gen_ai.tool.input",
     "gen_ai.tool.arguments",  # Axiom's
+    "gen_ai.tool.args",  # any-agent's
     "traceloop.entity.input",
     "spring.ai.tool.call.arguments",
     "input.value",
@@ -31,6 +33,7 @@ RESULTS = (
     "adk.tool_response",
     "gen_ai.tool.output",
     "gen_ai.tool.message",  # Axiom's
+    "gen_ai.output",  # any-agent's
     "traceloop.entity.output",
     "spring.ai.tool.call.result",
     "output.value",
@@ -144,6 +147,24 @@ def _result(text: str | None) -> Any:
         return value["output"]  # Qwen Code: Gemini's API takes objects only
     alone = next((key for key, beside in _ALONE.items() if value.keys() - beside == {key}), None)
     return tool_values.plain_result(value) if alone is None else value[alone]
+
+
+def name_requests(call: LlmCall, attributes: Attributes) -> None:
+    """Replace item ids (fc_…) of tool calls by the ids (call_…) that their responses use.
+
+    OpenLIT writes the item ids of the Responses API into messages, and the others on the span.
+    """
+    keys = ("gen_ai.tool.name", "gen_ai.tool.call.id")
+    names, ids = (attributes.get(key, "").split(",") for key in keys)
+    free = [(name.strip(), known.strip()) for name, known in zip(names, ids, strict=False)]
+    for message in call.output_messages or ():
+        for part in message["parts"]:
+            if part["type"] == "tool_call" and str(part["id"]).startswith(ITEM):
+                # Parallel calls of one tool have its name several times, in their order.
+                own = next((pair for pair in free if pair[0] == part["name"]), None)
+                if own is not None:
+                    free.remove(own)
+                    part["id"] = own[1]
 
 
 def read_as_gemini(call: LlmCall, memory: MessageMemory | None) -> None:
