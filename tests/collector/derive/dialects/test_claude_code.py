@@ -230,3 +230,14 @@ def test_a_response_without_an_id_that_ends_at_another_time_is_not_of_a_request(
     request, records = through_a_gateway(1, 10, late=5)
     (call,) = derive([request], records).llm_calls
     assert (call.response_id, call.content) == (None, "absent")
+
+
+def test_a_request_whose_end_was_not_logged_has_the_messages_before_it() -> None:
+    system = [{"type": "text", "text": "Be brief."}]
+    body = json.dumps({"model": "m", "messages": SENT["messages"], "system": system, "tools": [1]})
+    for end, roles in ((len(body) - 3, ["system", "user"]), (body.index("Be"), ["user"])):
+        (call,) = derive([requested(1)], bodies(1, body[:end], ANSWER)).llm_calls
+        assert [one["role"] for one in call.input_messages or []] == roles
+        assert call.content == "truncated"
+    (call,) = derive([requested(1)], bodies(1, body[: body.index("Hi")], ANSWER)).llm_calls
+    assert (call.input_messages, call.content) == (None, "truncated")

@@ -63,7 +63,11 @@ def _read_call(span: Span) -> LlmCall:
         messages.one_turn([{"role": "assistant", "content": output}]) if output else None
     )
     sent, answered = _body(span, SENT), _body(span, ANSWERED)
-    request = json_text.as_object(json_text.parse(sent))
+    # The messages stand before the tools, which are most of a long body.
+    is_cut = sent is not None and json_text.is_cut(sent)
+    request = json_text.as_object(
+        json_text.whole_members(sent or "") if is_cut else json_text.parse(sent)
+    )
     listed = request.get("messages")
     history = [_disclosed(one) for one in listed] if isinstance(listed, list) else []
     payloads.fill_from_request(call, request | {"messages": history}, span.memory)

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from typing import Any
 
 import orjson
@@ -15,6 +16,10 @@ LOOSE_STARTS = frozenset('{["NI-')
 """First characters of texts that may be invalid JSON, `NaN` and `Infinity` included."""
 JSON_STARTS = frozenset('{["-0123456789tfnNI \t\r\n')
 """First characters of texts that may be JSON. All other texts are rejected without parsing."""
+
+NEXT_MEMBER, COLON = re.compile(r'[\s,]*(?=")'), re.compile(r"\s*:\s*")
+"""What stands before the name of a member of a JSON object, and before its value."""
+_DECODER = json.JSONDecoder()
 
 
 def parse(text: str | None) -> Any:
@@ -79,6 +84,26 @@ def plain(text: str | None) -> str | None:
     if isinstance(value, str):
         return value
     return text if text and text[0] not in {"[", "{"} and text != "null" else None
+
+
+def whole_members(text: str) -> dict[str, Any]:
+    """Return the members of a JSON object whose end is missing: those before the one that is cut.
+
+    Example:
+        >>> whole_members('{"model": "m", "messages": [], "tools": [{"na')
+        {'model': 'm', 'messages': []}
+    """
+    members: dict[str, Any] = {}
+    place = 1
+    try:
+        while found := NEXT_MEMBER.match(text, place):
+            name, place = _DECODER.raw_decode(text, found.end())
+            if (colon := COLON.match(text, place)) is None:
+                break
+            members[name], place = _DECODER.raw_decode(text, colon.end())
+    except (ValueError, RecursionError):
+        pass
+    return as_object(_parse_loosely(json.dumps(members)))
 
 
 def is_cut(text: str | None) -> bool:
