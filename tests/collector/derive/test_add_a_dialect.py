@@ -67,6 +67,7 @@ def test_it_is_asked_before_the_dialects_that_are_known(checkout: Path) -> None:
             "gemini_cli",
             "livekit",
             "openrouter",
+            "promptfoo",
             "monocle",
         ),
         *("langtrace", "openai_agents", "indexed", "semconv", "haystack", "braintrust"),
