@@ -276,3 +276,20 @@ def test_parameters_that_were_not_given_are_none() -> None:
         span({"openinference.span.kind": "LLM", "llm.model_name": "m", "input.value": request})
     )
     assert call.request_params == {"top_p": 0}
+
+
+def test_a_content_without_a_role_whose_type_was_cut_off_costs_no_row() -> None:
+    """The OpenAI Agents SDK for JavaScript writes reasoning without a role."""
+    prefix = "llm.input_messages.0.message.contents.0.message_content"
+    given = {
+        "openinference.span.kind": "LLM",
+        "llm.model_name": "m",
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.content": "Yes.",
+        f"{prefix}.type": "t",
+        f"{prefix}.text": "I should look.",
+    }
+    rows = derive([span(given)], [])
+    assert not rows.unread
+    (call,) = rows.llm_calls
+    assert call.output_messages == [text_message("assistant", "Yes.")]

@@ -152,7 +152,10 @@ def _plain_message(item: dict[str, Any], span: Span) -> dict[str, Any]:
     blocks = [_plain_block(block) for block in message.get("contents", [])]
     if "role" not in message and blocks:
         thought = content_blocks.read_reasoning({"content": blocks})
-        if thought and thought["content"] in _thoughts(span.attributes.get("input.value", "")):
+        text = thought["content"] if thought else None
+        # Blocks of unknown types stay a list.
+        known = isinstance(text, str) and text in _thoughts(span.attributes.get("input.value", ""))
+        if thought and known:
             return {"role": "assistant", "content": [thought]}
     calls = [
         {**one, "id": _call_id(one["id"], span)}
@@ -176,7 +179,7 @@ def _thoughts(sent: str) -> frozenset[str]:
     listed = json_text.parse(sent)
     items = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     read = [content_blocks.read_reasoning(one) for one in items if one.get("type") == "reasoning"]
-    return frozenset(part["content"] for part in read if part)
+    return frozenset(part["content"] for part in read if part and isinstance(part["content"], str))
 
 
 def _call_id(written: str | None, span: Span) -> str | None:
