@@ -166,4 +166,4 @@ def test_values_that_mastra_cut_are_unknown() -> None:
 def test_a_stream_that_broke_off_failed_though_no_span_of_it_did() -> None:
     capture = load(DATA / "mastra" / "broken.truth.json")
     (call,) = derive(capture.spans, capture.logs).llm_calls
-    assert (call.error_type, call.finish_reason) == ("_OTHER", "error")
+    assert (call.error_type, call.finish_reason, call.content) == ("_OTHER", "error", "truncated")

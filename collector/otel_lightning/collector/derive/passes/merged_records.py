@@ -70,6 +70,8 @@ def merge(records: Iterable[LlmCall], depth: Mapping[Place, int]) -> LlmCall:
         whole = [{**one, "parts": [{**p} for p in one["parts"]]} for one in call.output_messages]
         if tool_parts.forget_completed_arguments(whole):
             call.output_messages, call.content = whole, "truncated"
+    if call.finish_reason == "error" and call.content == "full" and call.output_messages:
+        call.content = "truncated"  # nor that an error broke it off
     call.merged_span_ids = sorted({layer.span_id for layer in layers} - {home.span_id})
     return call
 
