@@ -274,7 +274,7 @@ def _place_rewards_and_arms(derived: Derived, parsed: ParsedRows, assigned: Roll
     only_conversations = {*parsed.conversation_ids.values()} - names
     derived.rewards = sorted(parsed.rewards.values(), key=rewards_and_arms.in_time)
     derived.arms = rewards_and_arms.distinct(parsed.arms)
-    traces = {trace_id for trace_id, _ in parsed.nodes}
+    traces = parsed.trace_ids()
     rows: list[Reward | Arm] = [*derived.rewards, *derived.arms]
     for row in rows:
         if row.rollout_id in only_conversations and row.trace_id in traces:

@@ -68,7 +68,7 @@ def _of_sdks(parsed: ParsedRows) -> Iterator[tuple[str, str, str]]:
     Yields:
         A trace id, its key, and the key of the traces that it belongs with.
     """
-    for call in parsed.calls:
+    for call in filter(sdk_records.may_be_one_of_two, parsed.calls):
         for mark, is_sdks in sdk_records.marks(call):
             own, other = ("sdk", "framework") if is_sdks else ("framework", "sdk")
             yield call.trace_id, f"{own}:{mark}", f"{other}:{mark}"

@@ -1,9 +1,10 @@
 """Parse each span by itself: which row it records, which ids it states, what it carries."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from otel_lightning.collector.derive import dialects
@@ -48,6 +49,9 @@ _NODE: Callable[[Any], Node] = partial(tuple.__new__, Node)
 """Makes a node of a tuple of all its fields, faster than `Node(…)`."""
 
 
+_TRACE_ID: Callable[[Place], str] = itemgetter(0)
+
+
 BY_SPAN = ("nodes", "rollout_ids", "conversation_ids", "task_ids", "unread")
 """The fields of `ParsedRows` whose keys are spans."""
 
@@ -81,6 +85,14 @@ class ParsedRows:
     """The traces in which a span is read with log records that name another span."""
     memory: MessageMemory | None = None
     """The messages that these calls share with those read before."""
+
+    def trace_ids(self) -> set[str]:
+        """Return the ids of the traces."""
+        return {*map(_TRACE_ID, self.nodes)}
+
+    def spans_by_trace(self) -> Counter[str]:
+        """Return the number of spans of each trace."""
+        return Counter(map(_TRACE_ID, self.nodes))
 
     def add(self, other: "ParsedRows") -> None:
         """Add the rows of other traces."""
@@ -244,6 +256,7 @@ class _Plan:
         "decision",
         "rewards",
         "states_conversation",
+        "states_ids",
         "states_rollout",
         "states_task",
     )
@@ -255,6 +268,7 @@ class _Plan:
         self.states_conversation = not known.isdisjoint(spellings.CONVERSATION)
         self.conversation = first(shape, spellings.CONVERSATION)
         self.states_task = names.TASK_ID in known
+        self.states_ids = self.states_rollout or self.states_conversation or self.states_task
         self.rewards = vendor_rewards.readers(shape)
 
 
@@ -267,13 +281,12 @@ class _StatedIds:
 
     def add(self, span: Span, place: Place, plan: _Plan) -> None:
         """Note the ids that a span states."""
-        parsed, attributes, resource = self._parsed, span.attributes, span.resource
-        ids_of_resource = self._of_resource.get(id(resource))
-        # The resource is kept as well: while it lives, no other object has its `id()`.
-        if ids_of_resource is None:
-            rollout, task = rollouts.explicit_id({}, resource), resource.get(names.TASK_ID) or None
-            ids_of_resource = self._of_resource[id(resource)] = resource, rollout, task
+        resource = span.resource
+        ids_of_resource = self._of_resource.get(id(resource)) or self._read(resource)
         _, rollout_id, task_id = ids_of_resource
+        if not (plan.states_ids or rollout_id or task_id):
+            return
+        parsed, attributes = self._parsed, span.attributes
         if plan.states_rollout:
             rollout_id = attributes[names.ROLLOUT_ID] or rollout_id
         if rollout_id:
@@ -284,6 +297,12 @@ class _StatedIds:
             task_id = attributes[names.TASK_ID] or task_id
         if task_id:
             parsed.task_ids[place] = task_id
+
+    def _read(self, resource: Attributes) -> tuple[Attributes, str | None, str | None]:
+        rollout, task = rollouts.explicit_id({}, resource), resource.get(names.TASK_ID) or None
+        # The resource is kept as well: while it lives, no other object has its `id()`.
+        ids = self._of_resource[id(resource)] = resource, rollout, task
+        return ids
 
 
 def _add_rewards_and_arms(

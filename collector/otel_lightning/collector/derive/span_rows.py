@@ -1,10 +1,12 @@
 """Rows of spans: the fields that all dialects share, and those that follow from other fields."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 from otel_lightning.collector.derive.attributes import reading, spellings
-from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields
+from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields, first
+from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.messages import finish
 from otel_lightning.collector.derive.messages.documents import documents, number
 from otel_lightning.collector.derive.messages.message_memory import SharedMessage
@@ -122,6 +124,10 @@ def llm_call(span: Span, dialect: str) -> LlmCall:
     return call
 
 
+def _conversation(shape: Shape) -> Callable[[Attributes], str | None]:
+    return first(shape, spellings.CONVERSATION)
+
+
 def agent_run(span: Span, kind: str, name: str | None) -> AgentRun:
     """Return the run of an agent, workflow or handoff that a span records."""
     return AgentRun(
@@ -132,7 +138,7 @@ def agent_run(span: Span, kind: str, name: str | None) -> AgentRun:
         parent_span_id=span.parent_span_id,
         start_ns=span.start_ns,
         end_ns=span.end_ns,
-        conversation_id=reading.conversation_id(span.attributes),
+        conversation_id=shape_of(span.attributes).plan(_conversation)(span.attributes),
         error=error(span),
     )
 
@@ -268,9 +274,10 @@ def without_doubtful_reason(call: LlmCall, raw: object) -> LlmCall:
         raw: The reason that the span states, in any spelling, if it states one. Anthropic's
             `end_turn` never stands for tool calls.
     """
-    stopped = call.finish_reason == "stop" and (raw is None or str(raw).lower() in STOPPED)
-    answered = any(message["parts"] for message in call.output_messages or ())
-    if stopped and call.content == "full" and not answered:
+    if call.finish_reason != "stop" or call.content != "full":
+        return call
+    is_doubtful = raw is None or str(raw).lower() in STOPPED
+    if is_doubtful and not any(message["parts"] for message in call.output_messages or ()):
         call.finish_reason, call.content = None, "truncated"
     return call
 
@@ -293,10 +300,10 @@ def _lost_a_turn(sent: list[Message]) -> bool:
     Traceloop for LlamaIndex in JavaScript writes so what the model asked its tools for, and their
     results as words of the user.
     """
-    return any(
-        not turn["parts"] and turn["role"] == "assistant" and following["role"] == "user"
-        for turn, following in pairwise(sent)
-    )
+    for turn, following in pairwise(sent):
+        if not turn["parts"] and turn["role"] == "assistant" and following["role"] == "user":
+            return True
+    return False
 
 
 def _any_left_out(messages: list[Message] | None) -> bool:

@@ -4,7 +4,6 @@ It uses no store, and no state of the process that changes its rows, so it runs 
 one that holds the store, a worker, a job on a cluster.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -122,7 +121,7 @@ class Batch:
         tied = ties(some)
         self._parsed.add(some)
         self._outside_portions.append(tied)
-        self._note_read({trace_id for trace_id, _ in some.nodes}, tied, are_picked=are_picked)
+        self._note_read(some.trace_ids(), tied, are_picked=are_picked)
         return tied
 
     def _read_in_portions(self, spans: pa.Table, logs: pa.Table, portioning: Portioning) -> Ties:
@@ -201,12 +200,12 @@ class Batch:
         self._parsed.add(self._recalled)
         self._parsed.add(self._continued)
         derived = self._derived = assemble_rows(self._parsed)
-        spans_of = Counter(trace_id for trace_id, _ in self._parsed.nodes)
+        spans_of = self._parsed.spans_by_trace()
         self.sizes = sizes([*self._portions.counts(), Counts.of(derived, spans_of)])
         if self._cache is not None and copies is not None:
             growing = self._growing(derived, copies) - self._large.keys()
             self._cache.keep(copies, self._tied, growing)
-            recalled = {trace_id for trace_id, _ in self._recalled.nodes}
+            recalled = self._recalled.trace_ids()
             self._written = by_trace(derived, growing | recalled)
             self.unchanged = self._cache.unchanged(self._written)
         if self._cache is not None and (self._large or self._late):
@@ -275,11 +274,11 @@ class Batch:
             return
         again = self._portions.take_tied(self._outside_portions, self._memory)
         self._parsed.add(again)
-        self._portioning.note(count, len({trace_id for trace_id, _ in again.nodes}))
+        self._portioning.note(count, len(again.trace_ids()))
 
     def _grows(self) -> bool:
         """Tell whether keys led from the traces that were picked to others."""
-        read = {trace_id for trace_id, _ in self._parsed.nodes} | self._late.keys()
+        read = self._parsed.trace_ids() | self._late.keys()
         return bool(self._recalled.nodes) or not read <= self._picked
 
     def _growing(self, derived: Derived, copies: ParsedRows) -> set[str]:
@@ -287,7 +286,7 @@ class Batch:
         picked = self._picked
         grown = {call.rollout_id for call in derived.llm_calls if call.trace_id not in picked}
         grown.discard(None)
-        own = {trace_id for trace_id, _ in copies.nodes}
+        own = copies.trace_ids()
         traces = {call.trace_id for call in derived.llm_calls if call.rollout_id in grown}
         return traces & own
 

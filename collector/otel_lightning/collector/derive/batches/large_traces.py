@@ -5,7 +5,6 @@ the rows that were read from each span are kept, and the rows that were last wri
 late spans are read and parsed, and only the rows that they change are written.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 
 from otel_lightning.collector.derive.batches.copied_rows import copied, share_out
@@ -122,7 +121,7 @@ def large(parsed: ParsedRows) -> dict[str, ParsedRows]:
     Args:
         parsed: Whole traces, as read from each span, before `complete_calls`.
     """
-    counted = Counter(trace_id for trace_id, _ in parsed.nodes)
+    counted = parsed.spans_by_trace()
     own = {
         trace_id: ParsedRows()
         for trace_id, count in counted.items()

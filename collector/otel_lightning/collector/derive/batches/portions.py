@@ -182,7 +182,7 @@ def _derived(spans: pa.Table, logs: pa.Table, schemas: Mapping[str, pa.Schema]) 
     parsed = _parsed(spans, own, MessageMemory())
     tied = ties(parsed)
     derived = assemble_rows(parsed)
-    spans_of = Counter(trace_id for trace_id, _ in parsed.nodes)
+    spans_of = parsed.spans_by_trace()
     counts = Counts.of(derived, spans_of)
     tasks, derived.tasks = derived.tasks, {}
     tables: Tables = defaultdict(list)

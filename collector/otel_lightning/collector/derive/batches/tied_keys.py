@@ -59,9 +59,15 @@ class TiedKeys:
 
 
 def hashed(texts: pa.ChunkedArray) -> Keys:
-    """Return the lower half of the MD5 of each text, as DuckDB's `md5_number_lower` does."""
-    digests = [md5(text.encode(), usedforsecurity=False).digest() for text in texts.to_pylist()]
-    return np.frombuffer(b"".join(digests), "<u8")[1::2]
+    """Return the lower half of the MD5 of each text, as DuckDB's `md5_number_lower` does.
+
+    The calls of a conversation name many keys several times, so each text is hashed once.
+    """
+    coded = texts.combine_chunks().dictionary_encode()
+    distinct = coded.dictionary.to_pylist()
+    digests = [md5(text.encode(), usedforsecurity=False).digest() for text in distinct]
+    numbers: Keys = np.frombuffer(b"".join(digests), "<u8")[1::2]
+    return numbers[coded.indices.to_numpy()]
 
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> Keys:

@@ -291,6 +291,7 @@ class _Plan:
         "has_id_inside",
         "has_total",
         "is_named",
+        "messages",
     )
 
     def __init__(self, shape: Shape) -> None:
@@ -301,6 +302,7 @@ class _Plan:
         self.fill = FIELDS.filler(shape)
         is_whole = not known.isdisjoint(("response", *semconv_counts.RAW_USAGE))
         self.fill_counts = _fill_whole if is_whole else semconv_counts.COUNTS.filler(shape)
+        self.messages = semconv_messages.Plan(shape)
         self.has_id_inside = "response_data" in known
         self.is_named = "gen_ai.tool.call.id" in known
         self.has_total = not known.isdisjoint(semconv_counts.TOTALS)
@@ -334,7 +336,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
         call.response_id = call.response_id or _id_inside(attributes)
     # An item of the Responses API has two ids (fc_… and call_…), and packages write either one.
     call.lost_ids = call.response_id is not None and call.response_id.startswith("resp_")
-    cut = semconv_messages.fill(call, span, attributes, len(settings.reasons))
+    cut = semconv_messages.fill(call, span, attributes, plan.messages, len(settings.reasons))
     plan.fill_counts(call, attributes)
     if plan.is_named:
         semconv_tools.name_requests(call, attributes)

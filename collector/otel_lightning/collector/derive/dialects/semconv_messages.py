@@ -5,7 +5,7 @@ from itertools import takewhile
 from typing import Any
 
 from otel_lightning.collector.derive.attributes import reading
-from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
+from otel_lightning.collector.derive.attributes.shapes import Shape
 from otel_lightning.collector.derive.dialects import semconv_payloads
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.dialects.semconv_events import CHOICE, EVENTS, listed, records
@@ -51,12 +51,13 @@ ITEM_TYPES = ("_call", "_output", "reasoning")
 """How the types of a Responses request's items without a role end."""
 
 
-class _Plan:
+class Plan:
     """What the keys of a shape say about where a call's messages are."""
 
     __slots__ = ("is_plain", "is_streamed", "listed", "other_input", "other_output", "sent")
 
     def __init__(self, shape: Shape) -> None:
+        """Look at the keys of a shape."""
         known = shape.known
         self.sent = tuple(key for key in (INPUT, SENTRY_INPUT) if key in known)
         others = (key for key in OTHER_INPUTS if key in known and not self.sent)
@@ -70,19 +71,19 @@ class _Plan:
         )
 
 
-def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> bool:
+def fill(call: LlmCall, span: Span, attributes: Attributes, plan: Plan, reasons: int) -> bool:
     """Set the messages of a call.
 
     Args:
         call: The call; changed in place.
         span: Its span.
         attributes: The span's attributes, merged with those of its details event.
+        plan: What the keys of these attributes say.
         reasons: Number of finish reasons that the span states.
 
     Returns:
         Whether a text was truncated.
     """
-    plan = shape_of(attributes).plan(_Plan)
     is_plain = plan.is_plain and span.scope_name not in OF_RESPONSES
     if is_plain and _fill_texts(call, attributes):
         return False
@@ -124,7 +125,7 @@ class _Content:
     """Whether `history` was read from `sent`."""
 
 
-def _content_of_texts(call: LlmCall, span: Span, attributes: Attributes, plan: _Plan) -> _Content:
+def _content_of_texts(call: LlmCall, span: Span, attributes: Attributes, plan: Plan) -> _Content:
     """Read the attributes that hold all messages of the input, and of the answer, as one text."""
     memory = span.memory
     sent, answered = reading.text(attributes, *plan.sent), attributes.get(OUTPUT)
@@ -153,7 +154,7 @@ def _content_of_texts(call: LlmCall, span: Span, attributes: Attributes, plan: _
 
 
 def _add_content_of_records(
-    content: _Content, span: Span, attributes: Attributes, plan: _Plan
+    content: _Content, span: Span, attributes: Attributes, plan: Plan
 ) -> None:
     """Add messages of events and log records, and answers under Sentry's keys."""
     recorded = list(records(span)) if span.events or span.logs or plan.listed else []

@@ -25,6 +25,11 @@ def _written(messages: list[Message] | None) -> bytes | None:
     return memoryview(dumps(messages)).tobytes() if messages else None
 
 
+def has_output(call: LlmCall) -> bool:
+    """Tell whether a call has output messages; the call stays packed."""
+    return bool(call.packed[1] if call.packed else call.output_messages)
+
+
 def outputs(call: LlmCall) -> list[Message]:
     """Return the output messages of a call; the call stays packed."""
     if call.packed is None:

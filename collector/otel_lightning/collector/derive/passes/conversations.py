@@ -13,6 +13,7 @@ from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.passes.rollouts import order
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import (
+    Node,
     Nodes,
     Place,
     inherited,
@@ -135,11 +136,11 @@ def _by_service(nodes: Nodes, conversation_ids: dict[Place, str]) -> dict[Place,
     for (trace_id, _), name in conversation_ids.items():
         traces[name].add(trace_id)
     shared = {name: ids for name, ids in traces.items() if len(ids) > 1}
-    if not shared:
+    if not shared or len({_service(node) for node in nodes.values()}) == 1:
         return conversation_ids
     services: dict[str, set[str]] = defaultdict(set)
     for (trace_id, _), node in nodes.items():
-        services[trace_id].add(node.resource.get("service.name", ""))
+        services[trace_id].add(_service(node))
     names_by_trace: dict[tuple[str, str], str] = {}
     for name, ids in shared.items():
         # Services with spans in one trace call each other, so they are one application.
@@ -155,6 +156,10 @@ def _by_service(nodes: Nodes, conversation_ids: dict[Place, str]) -> dict[Place,
         place: names_by_trace.get((name, place[0]), name)
         for place, name in conversation_ids.items()
     }
+
+
+def _service(node: Node) -> str:
+    return node.resource.get("service.name", "")
 
 
 def mark_held(calls: Iterable[LlmCall]) -> None:
@@ -176,7 +181,7 @@ def mark_held(calls: Iterable[LlmCall]) -> None:
         conversation = _held(call)
         # The provider has the earlier turns of this conversation, and no call of ours repeats them.
         alone = conversation in seen and not previous and not _holds_an_answer(call)
-        if lost or alone or _lacks_requests(call):
+        if lost or alone or (call.input_messages and _lacks_requests(call)):
             call.content = "truncated" if call.content == "full" else call.content
             broken.add(call.response_id or "")
         if conversation:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.derive.messages.packing import outputs
+from otel_lightning.collector.derive.messages.packing import has_output, outputs
 from otel_lightning.collector.derive.passes import merged_records, sdk_records, side_by_side
 from otel_lightning.collector.derive.passes.merged_records import is_instant, tool_call_ids
 from otel_lightning.collector.derive.passes.rollouts import order
@@ -170,7 +170,7 @@ def _same_output(outer: LlmCall, inner: LlmCall) -> bool:
     # OpenLIT records one of the parallel tool calls of Responses.
     if tool_call_ids(outer) & tool_call_ids(inner):
         return True
-    only_inner_failed = inner.error_type and not (_is_answered(inner) or outer.error_type)
+    only_inner_failed = inner.error_type and not (has_output(inner) or outer.error_type)
     if only_inner_failed and not is_unanswered(outer):
         return False  # another attempt answered, which is not recorded by itself
     if _lacks_tool_calls(outer, inner):
@@ -194,7 +194,7 @@ def _lacks_tool_calls(outer: LlmCall, inner: LlmCall) -> bool:
 
 def _differ_in_tokens(one: LlmCall, other: LlmCall) -> bool:
     """Tell whether two records differ in both token counts, if content cannot be compared."""
-    if _is_answered(one) and _is_answered(other):
+    if has_output(one) and has_output(other):
         return False
     pairs = (one.input_tokens, other.input_tokens), (one.output_tokens, other.output_tokens)
     return all(None not in pair and pair[0] != pair[1] for pair in pairs)
@@ -252,11 +252,11 @@ def _late_answers(records: Sequence[LlmCall]) -> Iterator[Pair]:
     for call in sorted(records, key=order):
         key = _request_key(call)
         # Logfire writes the answer of a stream as a log: a span that starts and ends at one time.
-        if is_instant(call) and (call.error_type or _is_answered(call)):
+        if is_instant(call) and (call.error_type or has_output(call)):
             unanswered = waiting.get(key) or waiting.get(_without_error(key))
             if unanswered:
                 yield unanswered.pop(), call
-        elif not _is_answered(call):
+        elif not has_output(call):
             waiting[key].append(call)
 
 
@@ -269,10 +269,6 @@ def _request_key(call: LlmCall) -> tuple[Any, ...]:
 
 def _without_error(key: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*key[:-1], None)
-
-
-def _is_answered(call: LlmCall) -> bool:
-    return bool(call.packed[1] if call.packed else call.output_messages)
 
 
 def _shared_key(call: LlmCall) -> tuple[Any, ...]:
@@ -302,12 +298,13 @@ def trace_keys(call: LlmCall) -> Iterator[str]:
 
 def _is_half(call: LlmCall) -> bool:
     """Tell whether this span may hold only the question or only the answer of a call."""
-    return is_instant(call) or not _is_answered(call)
+    return is_instant(call) or not has_output(call)
 
 
 def _failures(records: Iterable[LlmCall]) -> Iterator[Pair]:
     """Yield the record around a failed call, and one inside it by another instrumentation."""
-    for calls in _with_equal_key(records, failure):
+    failed = [record for record in records if record.error_type]
+    for calls in _with_equal_key(failed, failure):
         ended = sorted(calls, key=lambda call: (call.end_ns or 0, order(call)))
         outer = [call for call in ended if call.content != "absent"]
         # An outer record takes one inner record at most, so parallel calls that failed stay apart.

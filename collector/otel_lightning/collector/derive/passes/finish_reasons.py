@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from otel_lightning.collector.derive import span_rows
-from otel_lightning.collector.derive.messages.packing import unpack
+from otel_lightning.collector.derive.messages.packing import has_output
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
 
@@ -44,5 +44,4 @@ def settle(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nodes) ->
 
 
 def _is_unsettled(call: LlmCall) -> bool:
-    stopped = call.finish_reason == "stop" and span_rows.is_gemini(call)
-    return stopped and not unpack(call).output_messages
+    return call.finish_reason == "stop" and not has_output(call) and span_rows.is_gemini(call)

@@ -27,7 +27,8 @@ def complete(calls: Collection[LlmCall], nodes: Nodes, tools: Iterable[ToolCall]
     Returns:
         The calls that were changed.
     """
-    if not any(_is_outline(call) or _is_cut(call) for call in calls):
+    parts = [call for call in calls if call.content != "full"]
+    if not any(_is_outline(call) or _is_cut(call) for call in parts):
         return []
     known = {place_of(call): call for call in calls}
     above = nearest_above(nodes, known)

@@ -19,6 +19,14 @@ LATER_NS = 5_000_000
 """Time (5 ms) by which an SDK's record may end later: both listen to the stream that ends."""
 
 
+def may_be_one_of_two(call: LlmCall) -> bool:
+    """Tell whether a record may be one of two of a call; most calls have all that tells it is not.
+
+    An SDK's record has no content, a framework's no response id, and a client's no parent.
+    """
+    return call.content == "absent" or call.response_id is None or call.parent_span_id is None
+
+
 def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
     """Yield the marks by which a framework's record and the SDK's find each other across traces.
 
@@ -26,7 +34,7 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
         A mark made of service, model, output tokens and time; and True if the record is the SDK's.
     """
     is_sdks = _is_sdks(call)
-    if is_sdks or _is_frameworks(call):  # neither, as most calls
+    if is_sdks or _is_frameworks(call):
         end_ns = call.end_ns or 0
         ended = end_ns // WITHIN_NS
         # Fewer calls are an SDK's than a framework's, so the SDK's has several marks: also of the
@@ -41,7 +49,9 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
 
 def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     """Yield (framework's record, SDK's record) of one call: each is the only one that fits."""
-    of_sdk = [call for call in calls if _is_sdks(call) or _is_clients(call)]
+    of_sdk = [
+        call for call in filter(may_be_one_of_two, calls) if _is_sdks(call) or _is_clients(call)
+    ]
     if not of_sdk:
         return
     named = {call.response_id for call in calls if call.content != "absent"}

@@ -6,7 +6,7 @@ each is a trace of its own; both have the key of their history, so they are deri
 """
 
 from collections import defaultdict, deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import Any
 
 from otel_lightning.collector.derive.messages.packing import outputs
@@ -18,7 +18,7 @@ WITHIN_NS = 10_000_000_000
 """Longest time (10 s) between the starts of two records of one call that have no parent."""
 
 
-def pairs(calls: Iterable[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
+def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     """Yield (framework's record, client's record) of one call.
 
     They have the same parent, the same input and the same answer, name no different models, and
@@ -27,14 +27,11 @@ def pairs(calls: Iterable[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     pair, the earliest with the earliest, so that calls that were repeated stay as many as the
     client made.
     """
-    framework: dict[Hashable, list[LlmCall]] = defaultdict(list)
-    client: dict[Hashable, list[LlmCall]] = defaultdict(list)
-    for call in calls:
-        if call.history.input_hash:
-            records = framework if call.response_id is None else client
-            above = call.parent_span_id
-            place = (call.trace_id, above) if above else (call.service_name, None)
-            records[*place, call.history.input_hash].append(call)
+    of_framework = [call for call in calls if call.response_id is None]
+    if not of_framework or len(of_framework) == len(calls):  # as in most traces
+        return
+    framework = _by_input(of_framework)
+    client = _by_input(call for call in calls if call.response_id is not None)
     for key in framework.keys() & client.keys():
         known = _by_answer(client[key])
         for answer, wholes in _by_answer(framework[key]).items():
@@ -52,6 +49,17 @@ def pairs(calls: Iterable[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
                 ]
                 if fitting:
                     yield whole, min(fitting, key=lambda own: order(own[0])).popleft()
+
+
+def _by_input(calls: Iterable[LlmCall]) -> dict[Hashable, list[LlmCall]]:
+    """Return the calls by their input and parent, or service if they have no parent."""
+    by_input: dict[Hashable, list[LlmCall]] = defaultdict(list)
+    for call in calls:
+        if call.history.input_hash:
+            above = call.parent_span_id
+            place = (call.trace_id, above) if above else (call.service_name, None)
+            by_input[*place, call.history.input_hash].append(call)
+    return by_input
 
 
 def _drop_earlier(waiting: Iterable[deque[LlmCall]], whole: LlmCall) -> None:
