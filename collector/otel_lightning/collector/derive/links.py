@@ -1,6 +1,7 @@
 """Keys that link traces: two traces with an equal key may belong to one rollout."""
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 from otel_lightning.collector.derive.parse import ParsedRows
@@ -53,7 +54,7 @@ def ties(parsed: ParsedRows) -> Ties:
                 tied[trace_id, f"response:{response}"] = None
         if not call.parent_span_id:
             tied.update(((trace_id, key), None) for key in duplicates.trace_keys(call))
-    traces, keys = [trace for trace, _ in tied], [key for _, key in tied]
+    traces, keys = list(map(itemgetter(0), tied)), list(map(itemgetter(1), tied))
     of_tools = [*_of_tools(parsed), *_of_sdks(parsed)]
     return Ties(
         traces + [trace for trace, _, _ in of_tools],

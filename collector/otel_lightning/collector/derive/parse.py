@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from otel_lightning.collector.derive import dialects
@@ -54,6 +54,12 @@ _TRACE_ID: Callable[[Place], str] = itemgetter(0)
 
 BY_SPAN = ("nodes", "rollout_ids", "conversation_ids", "task_ids", "unread")
 """The fields of `ParsedRows` whose keys are spans."""
+LISTS = ("calls", "tools", "requests", "agents", "retrievals", "arms")
+"""The fields of `ParsedRows` that are lists of rows."""
+_LISTS: Callable[["ParsedRows"], tuple[list[Any], ...]] = attrgetter(*LISTS)
+_MAPPINGS: Callable[["ParsedRows"], tuple[dict[Any, Any], ...]] = attrgetter(
+    *BY_SPAN, "rewards", "sources"
+)
 
 
 @dataclass(slots=True)
@@ -96,10 +102,10 @@ class ParsedRows:
 
     def add(self, other: "ParsedRows") -> None:
         """Add the rows of other traces."""
-        for name in ("calls", "tools", "requests", "agents", "retrievals", "arms"):
-            getattr(self, name).extend(getattr(other, name))
-        for name in (*BY_SPAN, "rewards", "sources"):
-            getattr(self, name).update(getattr(other, name))
+        for rows, more in zip(_LISTS(self), _LISTS(other), strict=True):
+            rows.extend(more)
+        for known, own in zip(_MAPPINGS(self), _MAPPINGS(other), strict=True):
+            known.update(own)
         self.mixed |= other.mixed
 
 

@@ -26,6 +26,7 @@ from otel_lightning.collector.derive.batches.rows_by_trace import (
     only,
     only_tables,
     rows_by_key,
+    values_of,
     with_rows,
     without,
 )
@@ -206,7 +207,8 @@ class Batch:
             growing = self._growing(derived, copies) - self._large.keys()
             self._cache.keep(copies, self._tied, growing)
             recalled = self._recalled.trace_ids()
-            self._written = by_trace(derived, growing | recalled)
+            own = by_trace(derived, growing | recalled)
+            self._written = {trace_id: values_of(rows) for trace_id, rows in own.items()}
             self.unchanged = self._cache.unchanged(self._written)
         if self._cache is not None and (self._large or self._late):
             self._keep_large(self._cache, derived)

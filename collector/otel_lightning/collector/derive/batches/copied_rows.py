@@ -1,11 +1,11 @@
 """Parsed rows by trace, and copies of them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from otel_lightning.collector.derive.parse import BY_SPAN, ParsedRows
+from otel_lightning.collector.derive.parse import BY_SPAN, LISTS, ParsedRows
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Arm,
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 def share_out(parsed: ParsedRows, own: dict[str, ParsedRows]) -> None:
     """Add each row of `parsed` to the rows of its trace, if it is one of `own`."""
-    for name in ("calls", "tools", "requests", "agents", "retrievals", "arms"):
+    for name in LISTS:
         for row in getattr(parsed, name):
             if row.trace_id in own:
                 getattr(own[row.trace_id], name).append(row)
@@ -62,5 +62,5 @@ _VALUES: dict[type, Callable[[object], tuple[Any, ...]]] = {
 }
 
 
-def _copies(kind: type[R], rows: Iterable[R]) -> list[R]:
-    return [kind(*values) for values in map(_VALUES[kind], rows)]
+def _copies(kind: type[R], rows: Collection[R]) -> list[R]:
+    return [kind(*values) for values in map(_VALUES[kind], rows)] if rows else []

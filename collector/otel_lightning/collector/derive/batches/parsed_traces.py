@@ -86,11 +86,12 @@ class ParsedTraces:
         """
         own = {trace_id: _Entry(ParsedRows(), Ties([], [], [])) for trace_id in trace_ids}
         share_out(parsed, {trace_id: entry.parsed for trace_id, entry in own.items()})
-        # `Ties` has three columns: trace id, key of the trace, and the key that it seeks.
-        for row in zip(*tied, strict=True):
-            if row[0] in own:
-                for column, value in zip(own[row[0]].ties, row, strict=True):
-                    column.append(value)
+        for trace_id, key, seeks in zip(*tied, strict=True):
+            if (entry := own.get(trace_id)) is not None:
+                traces, keys, sought = entry.ties
+                traces.append(trace_id)
+                keys.append(key)
+                sought.append(seeks)
         self.drop(own)
         self._entries.update(own)
         for entry in own.values():

@@ -37,7 +37,7 @@ Key = tuple[str | None, ...]
 RowsByKey = dict[str, dict[Key, Any]]
 """The values of the rows of one trace by table and key, in pairs if several rows have one key."""
 _VALUES = {
-    table: attrgetter(*(each.name for each in fields(row)))
+    table: attrgetter(*(each.name for each in fields(row) if each.compare))
     for table, row in (
         ("llm_calls", LlmCall),
         ("tool_calls", ToolCall),
@@ -71,6 +71,14 @@ def by_trace(derived: Derived, trace_ids: Collection[str]) -> dict[str, Rows]:
         if trace_id in rows:
             rows[trace_id].setdefault(UNREAD, []).append((span_id, reason))
     return rows
+
+
+def values_of(rows: Rows) -> Rows:
+    """Return the values of the rows of one trace, which are compared faster than the rows."""
+    return {
+        table: own if table == UNREAD else [*map(_VALUES[table], own)]
+        for table, own in rows.items()
+    }
 
 
 def rows_by_key(rows: Rows) -> RowsByKey:

@@ -1,5 +1,6 @@
 """The size of the messages of some calls, each message counted once."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from otel_lightning.collector.derive.messages.message_memory import length
@@ -16,7 +17,7 @@ class TextSize:
     def __init__(self) -> None:
         self.size = 0
         """Number of characters."""
-        self._uses: dict[int, int] = {}
+        self._uses = Counter[int]()
         """How many added calls have each message, by the message's `id()`. As long as one has it,
         the object lives, so no other object gets this `id()`."""
 
@@ -24,11 +25,10 @@ class TextSize:
         """Count the messages of calls."""
         for call in calls:
             self.size += _packed_size(call)
-            for message in _messages(call):
-                uses = self._uses.get(id(message), 0)
-                if not uses:
-                    self.size += length(message)
-                self._uses[id(message)] = uses + 1
+            messages = [*_messages(call)]
+            new = {id(message): message for message in messages if id(message) not in self._uses}
+            self.size += sum(map(length, new.values()))
+            self._uses.update(map(id, messages))
 
     def remove(self, calls: Iterable[LlmCall]) -> None:
         """Stop counting the messages of calls that were added before."""

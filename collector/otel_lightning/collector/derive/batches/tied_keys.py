@@ -67,7 +67,8 @@ def hashed(texts: pa.ChunkedArray) -> Keys:
     distinct = coded.dictionary.to_pylist()
     digests = [md5(text.encode(), usedforsecurity=False).digest() for text in distinct]
     numbers: Keys = np.frombuffer(b"".join(digests), "<u8")[1::2]
-    return numbers[coded.indices.to_numpy()]
+    places: NDArray[np.int32] = coded.indices.to_numpy()
+    return numbers[places]
 
 
 def numbers(column: pa.Array | pa.ChunkedArray) -> Keys:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.dialects import (
     haystack,
@@ -28,6 +29,7 @@ REQUESTS = (INPUT, "langfuse.observation.input")
 """The keys of a request. LiteLLM's callback for Langfuse writes it into the second."""
 PARAMETERS = ("llm.invocation_parameters", "embedding.invocation_parameters")
 MODELS = ("llm.model_name", "embedding.model_name")
+PROVIDERS = ("llm.provider", "llm.system")
 COUNTS = {
     "input_tokens": "llm.token_count.prompt",
     "output_tokens": "llm.token_count.completion",
@@ -58,30 +60,30 @@ class Plan:
         "has_prompts",
         "is_bare",
         "is_call",
-        "models",
+        "model",
         "parameters",
-        "providers",
-        "reasons",
-        "requests",
+        "provider",
+        "reason",
+        "request",
     )
 
     def __init__(self, shape: Shape) -> None:
         """Look at the keys of a shape."""
         known = shape.known
-        self.requests = [key for key in REQUESTS if key in known]
-        self.parameters = [key for key in PARAMETERS if key in known]
-        self.models = [key for key in MODELS if key in known]
-        self.providers = [key for key in ("llm.provider", "llm.system") if key in known]
+        self.request = first(shape, REQUESTS)
+        self.parameters = first(shape, PARAMETERS)
+        self.model = first(shape, MODELS)
+        self.provider = first(shape, PROVIDERS)
         self.counts = [(name, key) for name, key in COUNTS.items() if key in known]
         # TanStack AI's is under a prefix of its own.
         others = [key for key in shape.keys if key.endswith(REASON) and not key.startswith("llm.")]
-        self.reasons = [*(key for key in REASONS if key in known), *others]
+        self.reason = first(shape, [*REASONS, *others])
         self.has_prompts = shape.has_any(PROMPTS)
         self.has_choices = shape.has_any(CHOICES)
         self.has_embeddings = shape.has_any(EMBEDDED)
         self.has_own = shape.has_any(OWN)
         # It names no model, and lacks the input or the output.
-        self.is_bare = not self.models and not {INPUT, OUTPUT} <= known
+        self.is_bare = known.isdisjoint(MODELS) and not {INPUT, OUTPUT} <= known
         self.is_call = not known.isdisjoint(CALLED)
 
 
@@ -126,12 +128,13 @@ def fill(call: LlmCall, span: Span) -> bool:
     """
     attributes = span.attributes
     plan = shape_of(attributes).plan(Plan)
-    call.provider = reading.provider(attributes, *plan.providers)
+    provider = plan.provider(attributes)
+    call.provider = provider and provider.lower()
     metadata = attributes.get(METADATA, "")
     if "langgraph_node" in metadata:
         call.agent_name = call.agent_name or _graph_node(metadata)
     sent, answered = attributes.get(INPUT, ""), attributes.get(OUTPUT, "")
-    request = _providers(json_text.parse(reading.text(attributes, *plan.requests)))
+    request = _providers(json_text.parse(plan.request(attributes)))
     is_joined = openinference_messages.is_joined(request)
     is_cut = not _fill_request(call, span, plan, request) and (is_joined or _is_cut(sent, request))
     payload = _providers(json_text.parse(answered))
@@ -186,7 +189,7 @@ def _fill_request(call: LlmCall, span: Span, plan: Plan, request: Any) -> bool:
     if is_request and call.tool_definitions:
         call.request_model = requested
         return True
-    given = _given(reading.text(attributes, *plan.parameters))
+    given = _given(plan.parameters(attributes))
     if not is_request:
         _fill_messages(call, span, plan, request)
         call.request_params = {**given.parameters}
@@ -270,7 +273,7 @@ def _with_ids(
 def _fill_response(call: LlmCall, span: Span, plan: Plan, payload: Any) -> bool:
     """Set what was answered; return whether a provider's own response says it."""
     attributes = span.attributes
-    call.finish_reason = finish.reason(reading.text(attributes, *plan.reasons))
+    call.finish_reason = finish.reason(plan.reason(attributes))
     if not payloads.fill_from_response(call, without_made_up_id(payload)):
         call.response_id = attributes.get("llm.response.id")
         call.output_messages = _choices(call, span, plan, payload) or None
@@ -381,7 +384,7 @@ def _settle_models(call: LlmCall, span: Span, plan: Plan) -> None:
     It is the responding model if the requested one is known from elsewhere.
     """
     attributes = span.attributes
-    name = payloads.model_name(reading.text(attributes, *plan.models))
+    name = payloads.model_name(plan.model(attributes))
     answered = call.response_model or attributes.get("llm.response.model_name") or None
     if answered is None and call.request_model is None:
         # Haystack's replies name the responding model; they are written as `repr()` texts.

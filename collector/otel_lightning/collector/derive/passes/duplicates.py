@@ -210,11 +210,13 @@ def _with_equal_key(
     records: Iterable[LlmCall], key_of: Callable[[LlmCall], Hashable]
 ) -> Iterator[list[LlmCall]]:
     """Yield the records of each key that several records have."""
-    keyed = [(key_of(record), record) for record in records]
-    counts = Counter(key for key, _ in keyed)
-    repeated = {key for key, count in counts.items() if count > 1 and key}
+    known = list(records)
+    keys = list(map(key_of, known))
+    repeated = set[Hashable]()
+    if len(set(keys)) < len(keys):  # as in few traces
+        repeated.update(key for key, count in Counter(keys).items() if count > 1 and key)
     by_key: dict[Hashable, list[LlmCall]] = defaultdict(list)
-    for key, record in keyed if repeated else ():
+    for key, record in zip(keys, known, strict=True) if repeated else ():
         if key in repeated:
             by_key[key].append(record)
     yield from by_key.values()
