@@ -110,9 +110,9 @@ def call(text: str) -> LlmCall:
 def test_a_kept_trace_is_lent_in_copies() -> None:
     parsed = ParsedTraces()
     parsed.keep(ParsedRows(calls=[call("hello")]), Ties(["trace"], ["key"], ["key"]), ["trace"])
-    lent, tied = parsed.of("trace")
+    lent, tied = parsed.of(["trace"])
     lent.calls[0].rollout_id = "changed"
-    assert parsed.of("trace")[0].calls == [call("hello")]
+    assert parsed.of(["trace"])[0].calls == [call("hello")]
     assert tied == (["trace"], ["key"], ["key"])
 
 

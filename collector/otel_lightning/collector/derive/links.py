@@ -22,6 +22,12 @@ class Ties(NamedTuple):
     seeks: list[str]
     """The key of the traces that this trace belongs with: mostly the same one."""
 
+    def add(self, other: "Ties") -> None:
+        """Add the keys of other traces."""
+        self.trace_id.extend(other.trace_id)
+        self.key.extend(other.key)
+        self.seeks.extend(other.seeks)
+
 
 def ties(parsed: ParsedRows) -> Ties:
     """Return the keys of everything read that may tie a trace to others.

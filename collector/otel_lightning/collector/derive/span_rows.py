@@ -309,22 +309,22 @@ def _lost_a_turn(sent: list[Message]) -> bool:
 def _any_left_out(messages: list[Message] | None) -> bool:
     """Tell whether one of these messages is only an outline; a shared one is looked at once."""
     for message in messages or ():
-        shared = message if type(message) is SharedMessage else None
-        if shared is not None and shared.is_whole:
-            continue
-        parts = message["parts"]
-        # A text that is not empty is whole. Most messages are one, so it is looked for first.
-        is_text = len(parts) == 1 and parts[0]["type"] == "text" and parts[0].get("content")
-        if not is_text and _left_out(message):
-            return True
-        if shared is not None:
-            shared.is_whole = True
+        if type(message) is not SharedMessage:
+            if _left_out(message):
+                return True
+        elif not message.is_whole:
+            if _left_out(message):
+                return True
+            message.is_whole = True
     return False
 
 
 def _left_out(message: Message) -> bool:
     """Tell whether a message has roles and types only: its text or arguments were not recorded."""
     parts = message["parts"]
+    # A text that is not empty is whole. Most messages are one, so it is looked for first.
+    if len(parts) == 1 and parts[0]["type"] == "text" and parts[0].get("content"):
+        return False
     if not parts:
         # A model may answer with nothing, while nobody sends an empty message.
         return bool(message["role"] != "assistant")

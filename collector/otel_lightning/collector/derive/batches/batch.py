@@ -109,7 +109,7 @@ class Batch:
         tied = self._read_in_portions(small, logs, self._portioning)
         if len(long):
             of_long = logs.filter(pc.is_in(logs["trace_id"], value_set=pc.unique(long["trace_id"])))
-            _append(tied, self._read(long.to_batches(), of_long, are_picked=True))
+            tied.add(self._read(long.to_batches(), of_long, are_picked=True))
         return _table(tied)
 
     def _read(self, spans: Iterable[pa.RecordBatch], logs: pa.Table, *, are_picked: bool) -> Ties:
@@ -129,7 +129,7 @@ class Batch:
         self._portions = Portions.of(spans, logs, portioning)
         tied = Ties([], [], [])
         for own in self._portions.ties():
-            _append(tied, own)
+            tied.add(own)
         self._note_read(self._portions.traces(), tied, are_picked=True)
         return tied
 
@@ -139,7 +139,7 @@ class Batch:
         if self._cache is not None:
             self._cache.drop(traces)
             self._cache.large.drop(traces)
-            _append(self._tied, tied)
+            self._tied.add(tied)
 
     def recall(self, trace_ids: Iterable[str]) -> pa.Table:
         """Add traces that the cache has, instead of reading them; return their keys as `read` does.
@@ -147,11 +147,8 @@ class Batch:
         Raises:
             KeyError: If one of them is not kept.
         """
-        tied, cache = Ties([], [], []), self._cache or ParsedTraces()
-        for trace_id in trace_ids:
-            some, own = cache.of(trace_id)
-            self._recalled.add(some)
-            _append(tied, own)
+        some, tied = (self._cache or ParsedTraces()).of(trace_ids)
+        self._recalled.add(some)
         self._outside_portions.append(tied)
         return _table(tied)
 
@@ -291,11 +288,6 @@ class Batch:
         own = copies.trace_ids()
         traces = {call.trace_id for call in derived.llm_calls if call.rollout_id in grown}
         return traces & own
-
-
-def _append(tied: Ties, more: Ties) -> None:
-    for column, values in zip(tied, more, strict=True):
-        column.extend(values)
 
 
 def _table(tied: Ties) -> pa.Table:

@@ -52,10 +52,18 @@ class ParsedTraces:
         """Tell whether a trace is kept."""
         return trace_id in self._entries
 
-    def of(self, trace_id: str) -> tuple[ParsedRows, Ties]:
-        """Return the parsed rows of a trace, as copies that may be changed, and its keys."""
-        entry = self._entries[trace_id]
-        return copied(entry.parsed), entry.ties
+    def of(self, trace_ids: Iterable[str]) -> tuple[ParsedRows, Ties]:
+        """Return the parsed rows of traces, as copies that may be changed, and their keys.
+
+        Raises:
+            KeyError: If one of them is not kept.
+        """
+        parsed, tied = ParsedRows(), Ties([], [], [])
+        for trace_id in trace_ids:
+            entry = self._entries[trace_id]
+            parsed.add(entry.parsed)
+            tied.add(entry.ties)
+        return copied(parsed), tied
 
     def drop(self, trace_ids: Iterable[str]) -> None:
         """Drop traces that are read again, because they have new spans."""
