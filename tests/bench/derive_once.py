@@ -89,22 +89,28 @@ def derive(path: Path) -> dict[str, Any]:
 def grow(case: str, spans: int, path: Path) -> dict[str, Any]:
     """Store a workload in its steps and derive after each; return what `derive` does."""
     found("share_memory")()
-    from workloads import START_NS, arrivals
-
     seconds = 0.0
     with found("open_store")(path) as store:
         store.threads = 1
-        for some in arrivals(case, spans):
-            request = ExportTraceServiceRequest()
-            request.resource_spans.add().scope_spans.add().spans.extend(some)
-            sent = found("Request")("traces", START_NS, request.SerializeToString())
-            found("load")(store, [sent], dead_letters=path.parent)
+        for _ in stored_steps(store, case, spans, path.parent):
             before = cpu_seconds()
             derive_all(store)
             store.checkpoint()
             seconds += cpu_seconds() - before
         count = len(store.query("SELECT 1 FROM spans"))
         return {"seconds": seconds, "peak": peak_mb(), "spans": count, "rows": hashes(store)}
+
+
+def stored_steps(store: Any, case: str, spans: int, folder: Path) -> Iterator[None]:
+    """Store a workload request by request; yield after each."""
+    from workloads import START_NS, arrivals
+
+    for some in arrivals(case, spans):
+        request = ExportTraceServiceRequest()
+        request.resource_spans.add().scope_spans.add().spans.extend(some)
+        sent = found("Request")("traces", START_NS, request.SerializeToString())
+        found("load")(store, [sent], dead_letters=folder)
+        yield
 
 
 def hashes(store: Any) -> dict[str, str]:
