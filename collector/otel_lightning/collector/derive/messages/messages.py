@@ -35,8 +35,6 @@ SHORT = 8
 shared copy of each message costs more than the few copies that are saved."""
 PLAIN_KEYS = 2
 """Number of keys of a message (role, content) or part (type, content) that is text alone."""
-CANONICAL_KEYS = ["role", "parts"]
-"""The keys of a message, in the order in which messages are stored."""
 ROLES = {
     "system": "system",
     "developer": "system",
@@ -147,13 +145,14 @@ def one_text(values: Any) -> Message | None:
     A fast path, because most calls send and answer one text: `conversation` returns the same
     message, in several times the time.
     """
-    if type(values) is not list or len(values) != 1:
+    if type(values) is not list or len(values) != 1 or type(values[0]) is not dict:
         return None
     value = values[0]
-    if type(value) is not dict or not _is_canonical(value) or len(value["parts"]) != 1:
+    if not _is_canonical(value) or len(value["parts"]) != 1:
         return None
     # The message itself, if its keys are in the order in which messages are stored.
-    return value if [*value] == CANONICAL_KEYS else _finished(value)
+    is_finished = len(value) == MESSAGE_KEYS and next(iter(value)) == "role"
+    return value if is_finished else _finished(value)
 
 
 def one_turn(values: Iterable[Any]) -> list[Message]:
