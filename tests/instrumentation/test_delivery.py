@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+from support.certificates import Authority
 from support.examples import first_quick
 from support.running import background, start
 
@@ -117,6 +118,28 @@ def test_a_refusal_over_http_is_told_with_its_remedy(
     (line,) = process.stderr.splitlines()
     assert line.startswith("Lost 1 span")
     assert told in line
+    assert "Does a collector listen" not in line
+
+
+@pytest.mark.parametrize("has_tls", [True, False])
+def test_tls_on_one_side_only_is_told_with_the_right_scheme(
+    agent: Any, tmp_path: Path, *, has_tls: bool
+) -> None:
+    authority = Authority(tmp_path)
+    ingester = start(tmp_path / "t.duckdb", *(authority.options("first") if has_tls else ()))
+    wrong, right = ("http", "https") if has_tls else ("https", "http")
+    try:
+        done = agent.finish(
+            BUSY,
+            OTEL_EXPORTER_OTLP_ENDPOINT=f"{wrong}://{ingester.http}",
+            OTEL_EXPORTER_OTLP_CERTIFICATE=str(tmp_path / "ca.pem"),
+            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+            LIGHTNING_EXIT_TIMEOUT="2",
+        )
+    finally:
+        ingester.stop()
+    (line,) = done.stderr.splitlines()
+    assert f"write {right}:// instead of {wrong}://" in line
     assert "Does a collector listen" not in line
 
 

@@ -41,9 +41,11 @@ _IN_CONTAINER: Final = (
 _MARKS: Final = ("/.dockerenv", "/run/.containerenv")
 """Files that Docker and Podman put into each container."""
 _ANSWERED: Final = re.compile(
-    r"BadStatusLine|StatusCode\.(?!UNAVAILABLE|DEADLINE_EXCEEDED)|\bcode: \d"
+    r"BadStatusLine|WRONG_VERSION_NUMBER|StatusCode\.(?!UNAVAILABLE|DEADLINE_EXCEEDED)|\bcode: \d"
 )
 """Reasons of a failed export that came from a server, so that one listens there."""
+_TLS_ALERT: Final = r"BadStatusLine('\x15\x03"
+"""What an HTTP client says of a server that answers with an alert of TLS (RFC 8446, section 6)."""
 _REMEDIES: Final = {
     "code: 401": "Set OTEL_EXPORTER_OTLP_HEADERS to authorization=Bearer%20TOKEN, with the token "
     "of the collector.",
@@ -288,15 +290,19 @@ def _log_losses() -> None:
 
 def _no_collector(places: Collection[str]) -> str:
     """Return the question whether a collector listens at some endpoints."""
-    question = _NO_COLLECTOR % " and ".join(places)
+    question = str(_NO_COLLECTOR % " and ".join(places))
     is_local = any("localhost" in place or "127.0.0.1" in place for place in places)
     if is_local and ("KUBERNETES_SERVICE_HOST" in os.environ or any(map(os.path.exists, _MARKS))):
-        question += _IN_CONTAINER
+        return _IN_CONTAINER + question
     return question
 
 
 def _last_reason() -> str:
     """Return the last reason of a failed export as a sentence, with its remedy if it is known."""
+    if "WRONG_VERSION_NUMBER" in _state.reason:
+        return "That port speaks no TLS: write http:// instead of https:// in the endpoint."
+    if _TLS_ALERT in _state.reason:
+        return "That port speaks TLS: write https:// instead of http:// in the endpoint."
     if "BadStatusLine" in _state.reason:
         return (
             "That port speaks gRPC: set OTEL_EXPORTER_OTLP_PROTOCOL=grpc, or send to the port for "
