@@ -99,7 +99,8 @@ def write_loop(folder: Path, name: str, url: str, text: str = "", tasks: int = 6
     folder.mkdir(exist_ok=True)
     (folder / "agent.py").write_text(AGENT)
     rows = [
-        {"id": f"t{i}", "kind": KINDS[i % 5], "word": RULES[KINDS[i % 5]]} for i in range(tasks)
+        {"id": f"t{i}", "order": i, "kind": KINDS[i % 5], "word": RULES[KINDS[i % 5]]}
+        for i in range(tasks)
     ]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     flag = {"state": "ENABLED", "defaultVariant": "first", "variants": {"first": FIRST}}
