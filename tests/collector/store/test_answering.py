@@ -52,8 +52,12 @@ def test_each_command_says_which_process_does_not_answer_and_how_to_go_on(
         assert f"kill -CONT {pid}" in words, command
 
 
-RUNS = pa.table({"run_id": ["a"]})
 MANY_ROWS = "FROM range(1_000_000)"
+
+
+def runs() -> pa.Table:
+    """A row of a run; made in a test, because pyarrow imports pandas for it."""
+    return pa.table({"run_id": ["a"]})
 
 
 @pytest.mark.parametrize(
@@ -61,8 +65,8 @@ MANY_ROWS = "FROM range(1_000_000)"
     [
         lambda store: store.column("SELECT 42"),
         lambda store: store.execute("DELETE FROM runs"),
-        lambda store: store.insert("runs", RUNS),
-        lambda store: store.replace("runs", RUNS),
+        lambda store: store.insert("runs", runs()),
+        lambda store: store.replace("runs", runs()),
         lambda store: list(store.stream(MANY_ROWS, 1000)),
     ],
     ids=["query", "execute", "insert", "replace", "stream"],

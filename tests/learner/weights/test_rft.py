@@ -7,7 +7,6 @@ from support.desk_bandit import fine_tune, held_out_tasks, log, right_share, run
 
 from otel_lightning.learner.commands.weights import print_learned
 from otel_lightning.learner.evaluate.gate import Verdict
-from otel_lightning.learner.weights.train import Learned
 
 if TYPE_CHECKING:
     from conftest import Traces
@@ -154,6 +153,8 @@ def test_transitions_that_cannot_be_tokens_are_an_error(
 def test_large_numbers_of_rows_are_printed_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from otel_lightning.learner.weights.train import Learned  # imports torch
+
     verdict = Verdict("doubly_robust", 9, 3, 9.0, 0.5, 0.6, 0.1, 0.05, 0.15, ())
     metrics = {"learned_from": 41665, "logged_logprob_difference": 0.0000123456}
     assert print_learned(Learned(metrics, verdict), tmp_path)
