@@ -30,8 +30,6 @@ PAYLOADS = ("gen_ai.prompt", "gen_ai.completion")
 REQUEST, RESPONSE = ".llm_request", ".llm_response"
 """Early Google ADK: the whole request and response under a prefix, without a type."""
 MODELS = ("gen_ai.request.model", "gen_ai.response.model")
-
-
 COUNTS = ("llm.input_token_count", "llm.output_token_count")
 """DeepEval's token counts, under its prefix."""
 

@@ -61,12 +61,11 @@ def check_missing(
     per_arm = {arm: (missing, count) for arm, missing, count in counted.iter_rows()}
     result = Missing(per_arm, treatment or DROP)
     if treatment is None and result.count and _differs(per_arm):
-        shares = ", ".join(f"'{arm}' {m / n:.1%} of {n}" for arm, (m, n) in per_arm.items())
         raise DataError(
-            f"Rewards are missing more often for one arm than for another: {shares}. If failures "
-            "leave no reward, an arm looks better the more it fails. Send the missing rewards, or "
-            "choose with --missing: worst (a missing reward is the worst one), drop (it says "
-            "nothing about the outcome), or a number."
+            f"Rewards are missing more often for one arm than for another: {_shares(per_arm)}. "
+            "If failures leave no reward, an arm looks better the more it fails. Send the missing "
+            "rewards, or choose with --missing: worst (a missing reward is the worst one), drop "
+            "(it says nothing about the outcome), or a number."
         )
     if treatment is None:
         return joined, result
@@ -89,13 +88,16 @@ def check_lost(per_arm: Mapping[str, tuple[int, int]]) -> None:
     """
     lost = sum(number for number, _ in per_arm.values())
     if lost and _differs(per_arm, LOST_SIGNIFICANCE):
-        shares = ", ".join(f"'{arm}' {m / n:.1%} of {n}" for arm, (m, n) in per_arm.items())
         raise DataError(
-            f"Attempts were lost more often for one arm than for another: {shares}. They have no "
-            "reward and were repeated, so an arm that makes the agent crash looks better than it "
-            "is. The column 'reason' of the table 'attempts' says how they ended. If that was not "
-            "the arm's fault, say so with --missing drop."
+            f"Attempts were lost more often for one arm than for another: {_shares(per_arm)}. "
+            "They have no reward and were repeated, so an arm that makes the agent crash looks "
+            "better than it is. The column 'reason' of the table 'attempts' says how they ended. "
+            "If that was not the arm's fault, say so with --missing drop."
         )
+
+
+def _shares(per_arm: Mapping[str, tuple[int, int]]) -> str:
+    return ", ".join(f"'{arm}' {m / n:.1%} of {n}" for arm, (m, n) in per_arm.items())
 
 
 def _value(joined: pl.DataFrame, missing: Missing, worst: float | None) -> float:
