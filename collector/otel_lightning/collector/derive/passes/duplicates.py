@@ -236,7 +236,7 @@ def _same_response(records: Iterable[LlmCall]) -> Iterator[Pair]:
                 yield same, call
             # Calls come in the order of their starts. So a call overlaps an earlier one if it
             # overlaps the one that ends last.
-            if latest is not None and _overlap(latest, call) and _agree(latest, call):
+            if latest is not None and _may_overlap(latest, call) and _agree(latest, call):
                 yield latest, call
             if latest is None or (call.end_ns or 0) > (latest.end_ns or 0):
                 latest = call
@@ -391,7 +391,8 @@ def _contains(outer: LlmCall, inner: LlmCall) -> bool:
     return starts_before and (inner.end_ns or 0) <= (outer.end_ns or 0)
 
 
-def _overlap(earlier: LlmCall, later: LlmCall) -> bool:
+def _may_overlap(earlier: LlmCall, later: LlmCall) -> bool:
+    """Tell whether two calls overlap, or may do so because a time is unknown."""
     if earlier.end_ns is None or later.start_ns is None:
         return True
     return later.start_ns < earlier.end_ns
