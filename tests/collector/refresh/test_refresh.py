@@ -21,7 +21,7 @@ from support.deliveries import (
 )
 from support.made_rollouts import deliver, make, trace_of
 
-from otel_lightning.collector.derive.passes import conversations
+from otel_lightning.collector.derive.passes.rollouts import conversations
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.closed_set.closed_set import CROWD

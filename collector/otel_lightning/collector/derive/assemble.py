@@ -15,23 +15,19 @@ from otel_lightning.collector.derive.histories.state import ToolTexts, state_has
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.parse import ParsedRows, complete_calls, read
-from otel_lightning.collector.derive.passes import (
-    conversations,
-    duplicates,
+from otel_lightning.collector.derive.passes import retrievals
+from otel_lightning.collector.derive.passes.answers import finish_reasons, unanswered_calls
+from otel_lightning.collector.derive.passes.duplicates import duplicates, outermost
+from otel_lightning.collector.derive.passes.inputs import (
     earlier_turns,
     failed_inputs,
-    finish_reasons,
     incremental_inputs,
-    outermost,
-    retrievals,
-    rewards_and_arms,
-    rollouts,
-    tool_evidence,
-    tool_ids,
-    tools,
-    unanswered_calls,
 )
-from otel_lightning.collector.derive.passes.rollouts import Rollouts
+from otel_lightning.collector.derive.passes.rollouts import conversations, rollouts
+from otel_lightning.collector.derive.passes.rollouts.rollouts import Rollouts
+from otel_lightning.collector.derive.passes.tools import tool_evidence, tool_ids
+from otel_lightning.collector.derive.passes.tools.executions import in_time, join_tools
+from otel_lightning.collector.derive.rewards import rewards_and_arms
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Arm,
@@ -122,7 +118,7 @@ def _set_state_hashes(calls: Iterable[LlmCall]) -> None:
         call.state_hash = state_hash(call.prompt_token_ids, call.history.input_hash, offered)
 
 
-def _in_time(row: AgentRun) -> tuple[int, str, str]:
+def _run_in_time(row: AgentRun) -> tuple[int, str, str]:
     return row.start_ns or 0, row.trace_id, row.span_id
 
 
@@ -175,7 +171,7 @@ def _agents_and_tools(parsed: ParsedRows) -> set[Place]:
 
 
 def _agent_runs(runs: Iterable[AgentRun], assigned: Rollouts) -> list[AgentRun]:
-    distinct = outermost.agents(sorted(runs, key=_in_time))
+    distinct = outermost.agents(sorted(runs, key=_run_in_time))
     for run in distinct:
         run.rollout_id = assigned.of(run.trace_id, run.span_id)
     return distinct
@@ -245,7 +241,7 @@ def _tool_calls(
     parsed: ParsedRows, calls: Iterable[LlmCall], nodes: Nodes, assigned: Rollouts
 ) -> list[ToolCall]:
     executions: dict[str, list[ToolCall]] = defaultdict(list)
-    for tool in outermost.tools(sorted(parsed.tools, key=tools.in_time), nodes):
+    for tool in outermost.tools(sorted(parsed.tools, key=in_time), nodes):
         executions[assigned.of(tool.trace_id or "", tool.span_id)].append(tool)
     calls_of: dict[str, list[LlmCall]] = defaultdict(list)
     for call in calls:
@@ -256,7 +252,7 @@ def _tool_calls(
         if own_calls := calls_of.get(rollout_id):
             tool_ids.unify(own_calls)
             lost_arguments.recall(own_calls)
-            own = tools.join_tools(own, own_calls)
+            own = join_tools(own, own_calls)
         for tool in own:
             tool.rollout_id = rollout_id
         rows += own

@@ -5,13 +5,10 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from otel_lightning.collector.derive.parse import ParsedRows
-from otel_lightning.collector.derive.passes import (
-    conversations,
-    duplicates,
-    earlier_turns,
-    sdk_records,
-    tool_evidence,
-)
+from otel_lightning.collector.derive.passes.duplicates import duplicates, sdk_records
+from otel_lightning.collector.derive.passes.inputs import earlier_turns
+from otel_lightning.collector.derive.passes.rollouts import conversations
+from otel_lightning.collector.derive.passes.tools import tool_evidence
 
 
 class Ties(NamedTuple):

@@ -14,16 +14,14 @@ from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.histories.lost_arguments import history
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.messages.packing import pack
-from otel_lightning.collector.derive.passes import (
+from otel_lightning.collector.derive.passes.answers import (
     answering_agents,
-    late_inputs,
-    outlined_inputs,
     request_bodies,
     requests_in_spans,
-    rewards_and_arms,
-    rollouts,
-    vendor_rewards,
 )
+from otel_lightning.collector.derive.passes.inputs import late_inputs, outlined_inputs
+from otel_lightning.collector.derive.passes.rollouts import rollouts
+from otel_lightning.collector.derive.rewards import rewards_and_arms, vendor_rewards
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Arm,

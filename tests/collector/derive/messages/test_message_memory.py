@@ -13,7 +13,7 @@ from otel_lightning.collector.derive.messages.messages import SHORT, conversatio
 from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.messages.resumed import continued, keep
 from otel_lightning.collector.derive.parse import complete_calls, read
-from otel_lightning.collector.derive.passes.tool_ids import unify
+from otel_lightning.collector.derive.passes.tools.tool_ids import unify
 from otel_lightning.collector.derive.rows import LlmCall, Message
 
 ASKED = {"role": "user", "content": "What is two and two?"}

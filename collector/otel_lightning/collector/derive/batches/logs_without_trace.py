@@ -6,7 +6,7 @@ takes 0.1 CPU-seconds: a run whose agents send nothing does without.
 
 from collections.abc import Collection, Iterable
 
-from otel_lightning.collector.derive.passes import rewards_and_arms
+from otel_lightning.collector.derive.rewards import rewards_and_arms
 from otel_lightning.collector.derive.rows import Arm, Derived, Log, Reward, described
 from otel_lightning.instrumentation.attributes import ROLLOUT_ID
 

@@ -1,10 +1,13 @@
 """The dialects in which instrumentations write GenAI spans: one file for each family.
 
 A family is a module with `NAME`, `matches(span)` and either `read(span)` or `reader(span)`. To add
-a family, add its file: every module of this folder is loaded. Families are asked in ascending order
-of `RANK` (default 0), and the first that matches reads the span. A family whose keys no other
-family writes gets a low rank; a family that matches many spans gets a high one. Prefer attribute
-keys to scope names as evidence, because scope names are reused across versions.
+a family, add its file: every module of this folder is loaded. Two families that many packages write
+have a folder each, whose `__init__.py` is the module: `openinference/` and `semconv/`.
+
+Families are asked in ascending order of `RANK` (default 0), and the first that matches reads the
+span. A family whose keys no other family writes gets a low rank; a family that matches many spans
+gets a high one. Prefer attribute keys to scope names as evidence, because scope names are reused
+across versions.
 
 `read` returns the row that a span records, or None if the span only groups other spans. A family
 that writes several kinds of spans may have `reader` instead, which returns the function that reads
@@ -47,14 +50,13 @@ class Family(NamedTuple):
 
 
 def _families() -> list[Family]:
-    """Return the families of this folder, sorted by rank: each module that has `matches`."""
+    """Return the families of this folder, sorted by rank."""
     names = (each.name for each in pkgutil.iter_modules(__path__))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    # Modules without `matches` hold functions that dialects use, such as `langchain_results`.
-    found = sorted((one for one in modules if hasattr(one, "matches")), key=_rank)
-    for module in found:
+    modules.sort(key=_rank)
+    for module in modules:
         spellings.add(module)
-    return [_family(module) for module in found]
+    return [_family(module) for module in modules]
 
 
 def _family(module: ModuleType) -> Family:

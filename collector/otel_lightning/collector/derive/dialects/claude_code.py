@@ -9,9 +9,10 @@ from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
-from otel_lightning.collector.derive.dialects import semconv, semconv_tools
+from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.dialects.semconv import tools as semconv_tools
 from otel_lightning.collector.derive.messages import finish, messages, payloads
-from otel_lightning.collector.derive.passes.request_bodies import ANSWERED, SENT
+from otel_lightning.collector.derive.passes.answers.request_bodies import ANSWERED, SENT
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.dialects import semconv
-from otel_lightning.collector.derive.dialects.semconv_messages import INPUT, OUTPUT
+from otel_lightning.collector.derive.dialects.semconv.call_messages import INPUT, OUTPUT
 from otel_lightning.collector.derive.messages import messages, payloads
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Reader, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text

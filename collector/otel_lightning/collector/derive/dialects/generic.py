@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
-from otel_lightning.collector.derive.dialects import semconv, semconv_counts
-from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
+from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.dialects.semconv import counts as semconv_counts
 from otel_lightning.collector.derive.messages import finish, payloads
+from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
 

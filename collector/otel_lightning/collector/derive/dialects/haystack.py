@@ -11,7 +11,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
-from otel_lightning.collector.derive.dialects.semconv_tools import TOLD
+from otel_lightning.collector.derive.dialects.semconv.tools import TOLD
 from otel_lightning.collector.derive.messages import finish, messages, payloads, tool_values
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall

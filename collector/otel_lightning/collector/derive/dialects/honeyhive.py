@@ -8,7 +8,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import flattened
-from otel_lightning.collector.derive.dialects.openinference_messages import value
+from otel_lightning.collector.derive.dialects.openinference.flattened_messages import value
 from otel_lightning.collector.derive.rows import Span, ToolCall
 
 NAME = "honeyhive"

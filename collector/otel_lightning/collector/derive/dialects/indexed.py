@@ -9,7 +9,8 @@ from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fi
 from otel_lightning.collector.derive.attributes.flat_messages import FlatMessages
 from otel_lightning.collector.derive.attributes.flat_readers import NULL, ODD_STARTS
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of, values_of
-from otel_lightning.collector.derive.dialects import semconv, semconv_counts
+from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.dialects.semconv import counts as semconv_counts
 from otel_lightning.collector.derive.messages import finish, messages, tool_parts, tool_values
 from otel_lightning.collector.derive.rows import (
     AgentRun,

@@ -7,7 +7,8 @@ has no answer. In Python, executions of tools have keys of LiveKit's own only.
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
-from otel_lightning.collector.derive.dialects import semconv, semconv_tools
+from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.dialects.semconv import tools as semconv_tools
 from otel_lightning.collector.derive.messages import payloads
 from otel_lightning.collector.derive.rows import LlmCall, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text

@@ -15,12 +15,9 @@ from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
-from otel_lightning.collector.derive.dialects import (
-    openinference,
-    openinference_calls,
-    semconv,
-    semconv_tools,
-)
+from otel_lightning.collector.derive.dialects import openinference, semconv
+from otel_lightning.collector.derive.dialects.openinference import calls as openinference_calls
+from otel_lightning.collector.derive.dialects.semconv import tools as semconv_tools
 from otel_lightning.collector.derive.messages import messages, payloads
 from otel_lightning.collector.derive.messages.tool_parts import Part, response_part
 from otel_lightning.collector.derive.rows import (

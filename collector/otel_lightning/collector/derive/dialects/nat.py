@@ -7,12 +7,9 @@ from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
-from otel_lightning.collector.derive.dialects import (
-    langchain_results,
-    openinference,
-    openinference_calls,
-)
-from otel_lightning.collector.derive.messages import messages, tool_values
+from otel_lightning.collector.derive.dialects import openinference
+from otel_lightning.collector.derive.dialects.openinference import calls as openinference_calls
+from otel_lightning.collector.derive.messages import langchain_results, messages, tool_values
 from otel_lightning.collector.derive.rows import LlmCall, Message, Reader, Span
 from otel_lightning.collector.derive.text import json_text
 

@@ -5,7 +5,7 @@ Messages and tools are flattened as OpenInference's are, below keys of OpenTelem
 """
 
 from otel_lightning.collector.derive.dialects import openinference
-from otel_lightning.collector.derive.dialects.openinference_calls import INPUT, OUTPUT
+from otel_lightning.collector.derive.dialects.openinference.calls import INPUT, OUTPUT
 from otel_lightning.collector.derive.rows import LlmCall, Row, Span
 from otel_lightning.collector.derive.text import json_text
 

@@ -9,7 +9,7 @@ from typing import Any
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import semconv
-from otel_lightning.collector.derive.dialects.semconv_messages import INPUT
+from otel_lightning.collector.derive.dialects.semconv.call_messages import INPUT
 from otel_lightning.collector.derive.messages import finish, messages, payloads, tool_values
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text

@@ -6,7 +6,8 @@ that has the sums of several calls looks like one; it becomes an agent run if th
 
 from functools import partial
 
-from otel_lightning.collector.derive.dialects import semconv, semconv_tools
+from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.dialects.semconv import tools as semconv_tools
 from otel_lightning.collector.derive.rows import Reader, Span
 
 NAME = semconv.NAME

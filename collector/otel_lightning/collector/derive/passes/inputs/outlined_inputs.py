@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.messages.tool_parts import response_part
-from otel_lightning.collector.derive.passes.rollouts import order
+from otel_lightning.collector.derive.passes.rollouts.rollouts import order
 from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place, nearest_above, place_of
 

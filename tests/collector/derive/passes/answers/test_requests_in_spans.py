@@ -6,7 +6,7 @@ import pytest
 from support.spans import span, text_message, tool_request
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.passes import requests_in_spans
+from otel_lightning.collector.derive.passes.answers import requests_in_spans
 from otel_lightning.collector.derive.rows import Derived, LlmCall, Span, ToolCall
 
 QUESTION = text_message("user", "Is it sunny in Rome?")

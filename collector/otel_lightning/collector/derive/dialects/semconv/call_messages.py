@@ -6,11 +6,11 @@ from typing import Any
 
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.shapes import Shape
-from otel_lightning.collector.derive.dialects import semconv_payloads
-from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
-from otel_lightning.collector.derive.dialects.semconv_events import CHOICE, EVENTS, listed, records
+from otel_lightning.collector.derive.dialects.semconv import bodies
+from otel_lightning.collector.derive.dialects.semconv.events import CHOICE, EVENTS, listed, records
 from otel_lightning.collector.derive.messages import messages, payloads, resumed
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
+from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Message, Span
 from otel_lightning.collector.derive.text import json_text
 
@@ -138,18 +138,18 @@ def _content_of_texts(call: LlmCall, span: Span, attributes: Attributes, plan: P
     if plan.other_output and is_own:
         answered = attributes[plan.other_output]
         outputs = _other_answer(answered)
-    if (body := semconv_payloads.request(sent)) is not None:
+    if (body := bodies.request(sent)) is not None:
         history = payloads.request_messages(body, memory)
-        semconv_payloads.fill_from_request(call, body)
-    is_response = semconv_payloads.fill_from_response(call, answered)
+        bodies.fill_from_request(call, body)
+    is_response = bodies.fill_from_response(call, answered)
     return _Content(
         sent,
         history,
         outputs,
         turns,
         is_response,
-        is_input_cut=history is None and semconv_payloads.is_unknown(sent),
-        is_output_cut=not is_response and outputs is None and semconv_payloads.is_unknown(answered),
+        is_input_cut=history is None and bodies.is_unknown(sent),
+        is_output_cut=not is_response and outputs is None and bodies.is_unknown(answered),
     )
 
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from otel_lightning.collector.derive.messages.packing import unpack
-from otel_lightning.collector.derive.passes import earlier_turns
+from otel_lightning.collector.derive.passes.inputs import earlier_turns
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import Place, place_of
 

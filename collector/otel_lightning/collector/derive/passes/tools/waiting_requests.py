@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
-from otel_lightning.collector.derive.passes.tool_requests import Request
+from otel_lightning.collector.derive.passes.tools.tool_requests import Request
 from otel_lightning.collector.derive.rows import ToolCall
 from otel_lightning.collector.derive.text.json_text import dumps
 

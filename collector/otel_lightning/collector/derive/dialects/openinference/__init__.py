@@ -1,6 +1,6 @@
 """OpenInference: Arize's instrumentations, in Python and JavaScript.
 
-Model calls have most keys, so `openinference_calls` reads them. Most packages keep what went in and
+Model calls have most keys, so `calls.py` reads them. Most packages keep what went in and
 what came out of every span in `input.value` and `output.value`.
 """
 
@@ -10,8 +10,8 @@ from typing import Any
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import flattened, reading
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
-from otel_lightning.collector.derive.dialects import openinference_calls
-from otel_lightning.collector.derive.dialects.openinference_messages import value
+from otel_lightning.collector.derive.dialects.openinference import calls
+from otel_lightning.collector.derive.dialects.openinference.flattened_messages import value
 from otel_lightning.collector.derive.messages import text_blocks, tool_values
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -24,7 +24,7 @@ from otel_lightning.collector.derive.rows import (
 )
 from otel_lightning.collector.derive.text import json_text
 
-NAME = openinference_calls.NAME
+NAME = calls.NAME
 KIND = "openinference.span.kind"
 RANK = 10
 COST_KEYS = ("llm.cost.total",)
@@ -72,7 +72,7 @@ def reader(span: Span) -> Reader:
     """Return the function that reads the spans of this kind."""
     kind = span.attributes[KIND]
     if kind in OPERATIONS:
-        plan = shape_of(span.attributes).plan(openinference_calls.Plan)
+        plan = shape_of(span.attributes).plan(calls.Plan)
         return partial(_read_call, plan, OPERATIONS[kind])
     if kind == "TOOL":
         return span_rows.no_row if span.scope_name in NO_TOOLS else _read_tool
@@ -81,8 +81,8 @@ def reader(span: Span) -> Reader:
     return _read_agent if kind == "AGENT" else span_rows.no_row
 
 
-def _read_call(plan: openinference_calls.Plan, operation: str, span: Span) -> LlmCall | None:
-    return openinference_calls.read(span, plan, operation)
+def _read_call(plan: calls.Plan, operation: str, span: Span) -> LlmCall | None:
+    return calls.read(span, plan, operation)
 
 
 def _read_agent(span: Span) -> AgentRun:

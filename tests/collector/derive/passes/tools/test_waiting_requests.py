@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from otel_lightning.collector.derive.passes.waiting_requests import Request, WaitingRequests
+from otel_lightning.collector.derive.passes.tools.waiting_requests import Request, WaitingRequests
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 
 NAMES = st.sampled_from(["search", "order", "args"])

@@ -6,11 +6,18 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive.messages.packing import has_output, outputs
-from otel_lightning.collector.derive.passes import merged_records, sdk_records, side_by_side
-from otel_lightning.collector.derive.passes.merged_records import is_instant, tool_call_ids
-from otel_lightning.collector.derive.passes.rollouts import order
-from otel_lightning.collector.derive.passes.side_by_side import comparable_parts
-from otel_lightning.collector.derive.passes.unanswered_calls import is_unanswered
+from otel_lightning.collector.derive.passes.answers.unanswered_calls import is_unanswered
+from otel_lightning.collector.derive.passes.duplicates import (
+    merged_records,
+    sdk_records,
+    side_by_side,
+)
+from otel_lightning.collector.derive.passes.duplicates.merged_records import (
+    is_instant,
+    tool_call_ids,
+)
+from otel_lightning.collector.derive.passes.duplicates.side_by_side import comparable_parts
+from otel_lightning.collector.derive.passes.rollouts.rollouts import order
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall
 from otel_lightning.collector.derive.span_tree import (
     Node,

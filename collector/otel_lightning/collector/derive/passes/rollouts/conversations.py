@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 from otel_lightning.collector.derive.messages.packing import unpack
-from otel_lightning.collector.derive.passes.rollouts import order
+from otel_lightning.collector.derive.passes.rollouts.rollouts import order
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import (
     Node,

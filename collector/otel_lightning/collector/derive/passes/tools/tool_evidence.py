@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from otel_lightning.collector.derive.messages.tool_parts import parts_of
-from otel_lightning.collector.derive.passes.rollouts import order
-from otel_lightning.collector.derive.passes.waiting_requests import canonical
+from otel_lightning.collector.derive.passes.rollouts.rollouts import order
+from otel_lightning.collector.derive.passes.tools.waiting_requests import canonical
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes
 

@@ -14,16 +14,14 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields, lower, text
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of, values_of
-from otel_lightning.collector.derive.dialects import (
+from otel_lightning.collector.derive.dialects.semconv import (
+    call_messages,
+    counts,
     failed_early,
-    semconv_counts,
-    semconv_messages,
-    semconv_retrievals,
-    semconv_tools,
+    retrievals,
+    tools,
 )
-from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
-from otel_lightning.collector.derive.dialects.semconv_events import USAGE_EVENT, logprobs
-from otel_lightning.collector.derive.dialects.semconv_messages import (
+from otel_lightning.collector.derive.dialects.semconv.call_messages import (
     COMPLETION_JSON,
     INPUT,
     OUTPUT,
@@ -31,9 +29,11 @@ from otel_lightning.collector.derive.dialects.semconv_messages import (
     SENTRY_INPUT,
     SENTRY_TOOLS,
 )
+from otel_lightning.collector.derive.dialects.semconv.events import USAGE_EVENT, logprobs
 from otel_lightning.collector.derive.histories import lost_arguments
 from otel_lightning.collector.derive.messages import finish, payloads, tool_values
-from otel_lightning.collector.derive.passes.answering_agents import INVOKED
+from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
+from otel_lightning.collector.derive.passes.answers.answering_agents import INVOKED
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,
@@ -117,7 +117,7 @@ total beside them."""
 MODEL = "gen_ai.request.model"
 COUNTED = {
     "gen_ai.response.model",
-    *semconv_counts.USAGE[1],
+    *counts.USAGE[1],
     *REASONS[:2],
     *("gen_ai.completion", "gen_ai.response.text", "gen_ai.response.tool_calls"),
 }
@@ -177,10 +177,10 @@ def read(span: Span) -> Row | None:
 def reader(span: Span) -> Reader:
     """Return the function that reads the spans of this operation."""
     operation = _operation(span) or ""
-    if retrieval := semconv_retrievals.kind(span, operation):
-        return partial(semconv_retrievals.read, kind=retrieval)
+    if retrieval := retrievals.kind(span, operation):
+        return partial(retrievals.read, kind=retrieval)
     if _is_tool(span, operation):
-        return semconv_tools.read
+        return tools.read
     answers = operation == INVOKED and "gen_ai.response.id" in span.attributes
     if operation in AGENT_KINDS and not answers:
         return partial(_read_agent, kind=AGENT_KINDS[operation])
@@ -203,14 +203,14 @@ def _read_agent(span: Span, kind: str) -> AgentRun:
     run = span_rows.agent_run(span, kind, to_agent or _agent_name(span))
     run.tool_definitions = _tool_definitions(_all_attributes(span))
     if run.error[0]:
-        run.messages = semconv_messages.of_run(span)
+        run.messages = call_messages.of_run(span)
     return run
 
 
 def _is_tool(span: Span, operation: str) -> bool:
     if operation in {"execute_tool", "tool"}:
         return True
-    if "tool.arguments" in span.attributes or semconv_tools.SPRING in span.attributes:
+    if "tool.arguments" in span.attributes or tools.SPRING in span.attributes:
         return True
     if span.attributes.get("mcp.method.name") == "tools/call":
         return "gen_ai.tool.name" in span.attributes
@@ -300,12 +300,12 @@ class _Plan:
         self._values = values_of(self._keys)
         self._known: dict[tuple[str, ...], _Settings] = {}
         self.fill = FIELDS.filler(shape)
-        is_whole = not known.isdisjoint(("response", *semconv_counts.RAW_USAGE))
-        self.fill_counts = _fill_whole if is_whole else semconv_counts.COUNTS.filler(shape)
-        self.messages = semconv_messages.Plan(shape)
+        is_whole = not known.isdisjoint(("response", *counts.RAW_USAGE))
+        self.fill_counts = _fill_whole if is_whole else counts.COUNTS.filler(shape)
+        self.messages = call_messages.Plan(shape)
         self.has_id_inside = "response_data" in known
         self.is_named = "gen_ai.tool.call.id" in known
-        self.has_total = not known.isdisjoint(semconv_counts.TOTALS)
+        self.has_total = not known.isdisjoint(counts.TOTALS)
 
     def settings(self, attributes: Attributes) -> _Settings:
         """Return the settings of a call; those that calls repeat are read once."""
@@ -336,14 +336,14 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
         call.response_id = call.response_id or _id_inside(attributes)
     # An item of the Responses API has two ids (fc_… and call_…), and packages write either one.
     call.lost_ids = call.response_id is not None and call.response_id.startswith("resp_")
-    cut = semconv_messages.fill(call, span, attributes, plan.messages, len(settings.reasons))
+    cut = call_messages.fill(call, span, attributes, plan.messages, len(settings.reasons))
     plan.fill_counts(call, attributes)
     if plan.is_named:
-        semconv_tools.name_requests(call, attributes)
+        tools.name_requests(call, attributes)
     if span_rows.is_gemini(call):
-        semconv_tools.read_as_gemini(call, span.memory)
+        tools.read_as_gemini(call, span.memory)
     if plan.has_total:
-        span_rows.count_hidden(call, reading.integer(attributes, *semconv_counts.TOTALS))
+        span_rows.count_hidden(call, reading.integer(attributes, *counts.TOTALS))
     if span.scope_name in LEAVE_CACHED_OUT and call.input_tokens:
         cached = (call.cached_input_tokens, call.cache_creation_input_tokens)
         call.input_tokens += sum(filter(None, cached))
@@ -353,7 +353,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
         call.completion_logprobs = call.completion_logprobs or logprobs(span)
         for event in span.events:  # Ax writes the counts as an event of their own
             if event.name == USAGE_EVENT:
-                payloads.fill_usage(call, semconv_counts.usage(event.attributes))
+                payloads.fill_usage(call, counts.usage(event.attributes))
     cut = cut or (span.scope_name in LAST_PIECES and _has_text(call))
     call = span_rows.completed(call, cut=cut)
     return span_rows.without_doubtful_reason(call, settings.reasons[0])
@@ -364,8 +364,8 @@ def _fill_whole(call: LlmCall, attributes: Attributes) -> None:
     response = without_made_up_id(json_text.parse(attributes.get("response")))
     if payloads.fill_from_response(call, response):
         call.tool_definitions = call.tool_definitions or payloads.request_tools(response)
-    payloads.fill_usage(call, semconv_counts.usage(attributes))
-    if raw := reading.text(attributes, *semconv_counts.RAW_USAGE):
+    payloads.fill_usage(call, counts.usage(attributes))
+    if raw := reading.text(attributes, *counts.RAW_USAGE):
         payloads.fill_usage(call, payloads.usage(json_text.parse(raw)))
 
 
@@ -417,7 +417,7 @@ def _all_attributes(span: Span) -> Attributes:
         return span.attributes
     merged: dict[str, str] = {}
     # Later ones replace earlier ones: the span's own attributes count most.
-    for attributes in (*semconv_messages.with_whole_output(logs), *events, span.attributes):
+    for attributes in (*call_messages.with_whole_output(logs), *events, span.attributes):
         merged.update(attributes)
     return merged
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from otel_lightning.collector.derive.messages import messages, tool_parts
 from otel_lightning.collector.derive.messages.packing import outputs, unpack
-from otel_lightning.collector.derive.passes.rollouts import order
-from otel_lightning.collector.derive.passes.tools import in_time
+from otel_lightning.collector.derive.passes.rollouts.rollouts import order
+from otel_lightning.collector.derive.passes.tools.executions import in_time
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
 

@@ -12,14 +12,19 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
-from otel_lightning.collector.derive.dialects import (
-    haystack,
-    langchain_results,
-    openinference_messages,
+from otel_lightning.collector.derive.dialects import haystack
+from otel_lightning.collector.derive.dialects.openinference import (
+    flattened_messages,
 )
-from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
-from otel_lightning.collector.derive.messages import finish, messages, payloads, tool_values
+from otel_lightning.collector.derive.messages import (
+    finish,
+    langchain_results,
+    messages,
+    payloads,
+    tool_values,
+)
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
+from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import LlmCall, Message, Span
 from otel_lightning.collector.derive.text import json_text, spelled_objects
 
@@ -101,7 +106,7 @@ def read(span: Span, plan: Plan, operation: str) -> LlmCall | None:
     call.operation = operation
     is_cut = fill(call, span)
     span_rows.completed(call, cut=is_cut)
-    redacted = openinference_messages.REDACTED in map(span.attributes.get, (INPUT, OUTPUT))
+    redacted = flattened_messages.REDACTED in map(span.attributes.get, (INPUT, OUTPUT))
     if call.content == "absent" and redacted:
         call.content = "redacted"
     return call
@@ -135,7 +140,7 @@ def fill(call: LlmCall, span: Span) -> bool:
         call.agent_name = call.agent_name or _graph_node(metadata)
     sent, answered = attributes.get(INPUT, ""), attributes.get(OUTPUT, "")
     request = _providers(json_text.parse(plan.request(attributes)))
-    is_joined = openinference_messages.is_joined(request)
+    is_joined = flattened_messages.is_joined(request)
     is_cut = not _fill_request(call, span, plan, request) and (is_joined or _is_cut(sent, request))
     payload = _providers(json_text.parse(answered))
     body = _body(metadata) if '"body":' in metadata else None
@@ -194,7 +199,7 @@ def _fill_request(call: LlmCall, span: Span, plan: Plan, request: Any) -> bool:
         _fill_messages(call, span, plan, request)
         call.request_params = {**given.parameters}
     call.request_model = requested or given.model
-    offered = openinference_messages.tools(attributes) or given.tools
+    offered = flattened_messages.tools(attributes) or given.tools
     # The last one is [] (the request offers no tools) or None (unknown).
     call.tool_definitions = call.tool_definitions or offered or call.tool_definitions
     return is_request
@@ -203,21 +208,17 @@ def _fill_request(call: LlmCall, span: Span, plan: Plan, request: Any) -> bool:
 def _fill_messages(call: LlmCall, span: Span, plan: Plan, request: Any) -> None:
     """Set the messages of a call that the provider's own request does not say."""
     listed = request if isinstance(request, dict) else {"messages": request}
-    places = shape_of(span.attributes).plan(openinference_messages.sent)
-    history = openinference_messages.conversation(places, span)
+    places = shape_of(span.attributes).plan(flattened_messages.sent)
+    history = flattened_messages.conversation(places, span)
     if _lacks_ids(history):
         history = _with_ids(history, listed, span.memory)
     if not history and plan.has_embeddings:
-        history = openinference_messages.embedded(span) or []
+        history = flattened_messages.embedded(span) or []
     call.input_messages = history or payloads.request_messages(listed, span.memory)
-    if (
-        not call.input_messages
-        and plan.has_prompts
-        and (prompt := openinference_messages.prompt(span))
-    ):
+    if not call.input_messages and plan.has_prompts and (prompt := flattened_messages.prompt(span)):
         call.input_messages, call.operation = prompt, "text_completion"
     if not call.input_messages:
-        call.input_messages = openinference_messages.plain(span, INPUT, "user") or None
+        call.input_messages = flattened_messages.plain(span, INPUT, "user") or None
 
 
 class _Given(NamedTuple):
@@ -290,8 +291,8 @@ def _fill_response(call: LlmCall, span: Span, plan: Plan, payload: Any) -> bool:
 
 def _choices(call: LlmCall, span: Span, plan: Plan, payload: Any) -> list[Message]:
     """Return the answers of a call that no provider's own response says."""
-    places = shape_of(span.attributes).plan(openinference_messages.answered)
-    outputs = openinference_messages.conversation(places, span)
+    places = shape_of(span.attributes).plan(flattened_messages.answered)
+    outputs = flattened_messages.conversation(places, span)
     # The flattened answers of the OpenAI Agents SDK lack reasoning and refusals, its own have both.
     if not any(one["parts"] for one in outputs) or (
         isinstance(payload, list) and REASONED in span.attributes[OUTPUT]
@@ -305,7 +306,7 @@ def _choices(call: LlmCall, span: Span, plan: Plan, payload: Any) -> list[Messag
     ]
     choices = langchain_results.choices(payload) or choices
     if not choices:
-        choices = openinference_messages.plain(span, OUTPUT, "assistant")
+        choices = flattened_messages.plain(span, OUTPUT, "assistant")
     thought = payload.get("thought") if isinstance(payload, dict) else None
     if choices and isinstance(thought, str) and thought:
         # AutoGen calls the text beside tool calls a thought, as it does reasoning beside a text.
@@ -371,9 +372,9 @@ def _answer(payload: Any) -> list[Message]:
 
 def _completions(span: Span) -> list[Message]:
     """Return the answers of a completion model: one a choice, or the whole output."""
-    answers = openinference_messages.texts(span, CHOICES, "completion")
-    if not answers and openinference_messages.prompt(span):
-        answers = [openinference_messages.value(span.attributes.get(OUTPUT))]
+    answers = flattened_messages.texts(span, CHOICES, "completion")
+    if not answers and flattened_messages.prompt(span):
+        answers = [flattened_messages.value(span.attributes.get(OUTPUT))]
     texts = [{"role": "assistant", "content": one} for one in answers if isinstance(one, str)]
     return messages.conversation(texts)
 

@@ -12,8 +12,8 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.messages import tool_values
 from otel_lightning.collector.derive.messages.hosted_tools import CALL, RESPONSE
 from otel_lightning.collector.derive.messages.tool_parts import DENIED
-from otel_lightning.collector.derive.passes.tool_requests import Request, read_requests
-from otel_lightning.collector.derive.passes.waiting_requests import WaitingRequests
+from otel_lightning.collector.derive.passes.tools.tool_requests import Request, read_requests
+from otel_lightning.collector.derive.passes.tools.waiting_requests import WaitingRequests
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 
 

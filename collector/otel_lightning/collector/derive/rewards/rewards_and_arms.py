@@ -9,13 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from otel_lightning.collector.derive.attributes import flattened, reading, spellings
-from otel_lightning.collector.derive.passes import vendor_rewards
-from otel_lightning.collector.derive.passes.vendor_rewards import (
-    UNNAMED,
-    identity,
-    number,
-    score,
-)
+from otel_lightning.collector.derive.rewards import vendor_rewards
+from otel_lightning.collector.derive.rewards.vendor_rewards import UNNAMED, identity, number, score
 from otel_lightning.collector.derive.rows import Arm, Attributes, Log, Reward, Span
 from otel_lightning.collector.derive.text import json_text
 from otel_lightning.instrumentation import attributes as names

@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import Any
 
 from otel_lightning.collector.derive.messages.packing import outputs
-from otel_lightning.collector.derive.passes.rollouts import order
+from otel_lightning.collector.derive.passes.rollouts.rollouts import order
 from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.text.json_text import dumps
 
