@@ -6,7 +6,7 @@ from support.spans import span
 
 from otel_lightning.collector.derive import dialects
 from otel_lightning.collector.derive.attributes.shapes import shape_of
-from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.dialects.semconv import calls
 from otel_lightning.collector.derive.rows import LlmCall, Row, Span
 
 CALL = {
@@ -47,7 +47,7 @@ def test_calls_that_repeat_their_settings_do_not_share_them() -> None:
 
 
 def test_calls_of_one_shape_keep_their_own_settings() -> None:
-    models = [f"model-{number}" for number in range(semconv.MOST_SETTINGS + 2)]
+    models = [f"model-{number}" for number in range(calls.MOST_SETTINGS + 2)]
     found = [call(**{"request.model": model}).request_model for model in (*models, *models)]
     assert found == [*models, *models]
     ended = [
