@@ -12,13 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from support.deliveries import (
-    SENT,
-    WITH_REWARD,
-    derived_from,
-    expected,
-    tables,
-)
+from support.deliveries import SENT, WITH_REWARD, derived_from, expected, tables
 from support.made_rollouts import deliver, make, trace_of
 
 from otel_lightning.collector.derive.passes.rollouts import conversations

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from otel_lightning.collector.derive import time_order
 from otel_lightning.collector.derive.histories import lost_arguments
 from otel_lightning.collector.derive.histories.lost_arguments import history
 from otel_lightning.collector.derive.histories.state import ToolTexts, state_hash
@@ -17,16 +18,18 @@ from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.parse import ParsedRows, complete_calls, read
 from otel_lightning.collector.derive.passes import retrievals
 from otel_lightning.collector.derive.passes.answers import finish_reasons, unanswered_calls
-from otel_lightning.collector.derive.passes.duplicates import duplicates, outermost
+from otel_lightning.collector.derive.passes.duplicates import outermost
+from otel_lightning.collector.derive.passes.duplicates.merge import Merged, merge_calls
 from otel_lightning.collector.derive.passes.inputs import (
     earlier_turns,
     failed_inputs,
     incremental_inputs,
 )
-from otel_lightning.collector.derive.passes.rollouts import conversations, rollouts
-from otel_lightning.collector.derive.passes.rollouts.rollouts import Rollouts
+from otel_lightning.collector.derive.passes.rollouts import conversations
+from otel_lightning.collector.derive.passes.rollouts.assign import Rollouts, assign
+from otel_lightning.collector.derive.passes.rollouts.stated_ids import stated_ids
 from otel_lightning.collector.derive.passes.tools import tool_evidence, tool_ids
-from otel_lightning.collector.derive.passes.tools.executions import in_time, join_tools
+from otel_lightning.collector.derive.passes.tools.executions import join_tools
 from otel_lightning.collector.derive.rewards import rewards_and_arms
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -80,11 +83,11 @@ def assemble_rows(parsed: ParsedRows) -> Derived:
     within = _agents_and_tools(parsed)
     merged, ordered = _merged_calls(parsed, within)
     evidence = _evidence(parsed, merged.calls)
-    named = rollouts.stated_ids(parsed.nodes, parsed.rollout_ids)
-    of_conversations = rollouts.stated_ids(
+    named = stated_ids(parsed.nodes, parsed.rollout_ids)
+    of_conversations = stated_ids(
         parsed.nodes, conversations.of_rollouts(parsed.nodes, conversation_ids, within)
     )
-    assigned = rollouts.assign(parsed.nodes, named, of_conversations, ordered, evidence)
+    assigned = assign(parsed.nodes, named, of_conversations, ordered, evidence)
     derived = Derived(unread=dict(sorted(parsed.unread.items())))
     derived.agent_runs = _agent_runs([*parsed.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(ordered, assigned)
@@ -118,23 +121,17 @@ def _set_state_hashes(calls: Iterable[LlmCall]) -> None:
         call.state_hash = state_hash(call.prompt_token_ids, call.history.input_hash, offered)
 
 
-def _run_in_time(row: AgentRun) -> tuple[int, str, str]:
-    return row.start_ns or 0, row.trace_id, row.span_id
-
-
-def _merged_calls(
-    parsed: ParsedRows, within: Collection[Place]
-) -> tuple[duplicates.Merged, list[LlmCall]]:
+def _merged_calls(parsed: ParsedRows, within: Collection[Place]) -> tuple[Merged, list[LlmCall]]:
     """Return the calls without duplicates, with what other calls reveal of them.
 
     Returns:
         What was merged, and its calls in time order.
     """
-    ordered = sorted(parsed.calls, key=rollouts.order)
-    merged = duplicates.merge_calls(ordered, parsed.nodes, within)
+    ordered = sorted(parsed.calls, key=time_order.of_call)
+    merged = merge_calls(ordered, parsed.nodes, within)
     # With as many calls as before, nothing was merged and the order is the same.
     if len(merged.calls) != len(ordered):
-        ordered = sorted(merged.calls, key=rollouts.order)
+        ordered = sorted(merged.calls, key=time_order.of_call)
     # This may set a previous response, whose turns the next line adds.
     earlier_turns.infer_previous(ordered)
     completed = [
@@ -171,7 +168,7 @@ def _agents_and_tools(parsed: ParsedRows) -> set[Place]:
 
 
 def _agent_runs(runs: Iterable[AgentRun], assigned: Rollouts) -> list[AgentRun]:
-    distinct = outermost.agents(sorted(runs, key=_run_in_time))
+    distinct = outermost.agents(sorted(runs, key=time_order.of_run))
     for run in distinct:
         run.rollout_id = assigned.of(run.trace_id, run.span_id)
     return distinct
@@ -241,7 +238,7 @@ def _tool_calls(
     parsed: ParsedRows, calls: Iterable[LlmCall], nodes: Nodes, assigned: Rollouts
 ) -> list[ToolCall]:
     executions: dict[str, list[ToolCall]] = defaultdict(list)
-    for tool in outermost.tools(sorted(parsed.tools, key=in_time), nodes):
+    for tool in outermost.tools(sorted(parsed.tools, key=time_order.of_tool), nodes):
         executions[assigned.of(tool.trace_id or "", tool.span_id)].append(tool)
     calls_of: dict[str, list[LlmCall]] = defaultdict(list)
     for call in calls:
@@ -268,7 +265,7 @@ def _place_rewards_and_arms(derived: Derived, parsed: ParsedRows, assigned: Roll
     """
     names = {call.rollout_id for call in derived.llm_calls}
     only_conversations = {*parsed.conversation_ids.values()} - names
-    derived.rewards = sorted(parsed.rewards.values(), key=rewards_and_arms.in_time)
+    derived.rewards = sorted(parsed.rewards.values(), key=time_order.of_reward)
     derived.arms = rewards_and_arms.distinct(parsed.arms)
     traces = parsed.trace_ids()
     rows: list[Reward | Arm] = [*derived.rewards, *derived.arms]

@@ -5,7 +5,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from otel_lightning.collector.derive.parse import ParsedRows
-from otel_lightning.collector.derive.passes.duplicates import duplicates, sdk_records
+from otel_lightning.collector.derive.passes.duplicates import equal_keys, sdk_records
 from otel_lightning.collector.derive.passes.inputs import earlier_turns
 from otel_lightning.collector.derive.passes.rollouts import conversations
 from otel_lightning.collector.derive.passes.tools import tool_evidence
@@ -56,7 +56,7 @@ def ties(parsed: ParsedRows) -> Ties:
             if response:
                 tied[trace_id, f"response:{response}"] = None
         if not call.parent_span_id:
-            tied.update(((trace_id, key), None) for key in duplicates.trace_keys(call))
+            tied.update(((trace_id, key), None) for key in equal_keys.trace_keys(call))
     traces, keys = list(map(itemgetter(0), tied)), list(map(itemgetter(1), tied))
     of_tools = [*_of_tools(parsed), *_of_sdks(parsed)]
     return Ties(

@@ -20,7 +20,7 @@ from otel_lightning.collector.derive.passes.answers import (
     requests_in_spans,
 )
 from otel_lightning.collector.derive.passes.inputs import late_inputs, outlined_inputs
-from otel_lightning.collector.derive.passes.rollouts import rollouts
+from otel_lightning.collector.derive.passes.rollouts.stated_ids import explicit_id
 from otel_lightning.collector.derive.rewards import rewards_and_arms, vendor_rewards
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -303,7 +303,7 @@ class _StatedIds:
             parsed.task_ids[place] = task_id
 
     def _read(self, resource: Attributes) -> tuple[Attributes, str | None, str | None]:
-        rollout, task = rollouts.explicit_id({}, resource), resource.get(names.TASK_ID) or None
+        rollout, task = explicit_id({}, resource), resource.get(names.TASK_ID) or None
         # The resource is kept as well: while it lives, no other object has its `id()`.
         ids = self._of_resource[id(resource)] = resource, rollout, task
         return ids

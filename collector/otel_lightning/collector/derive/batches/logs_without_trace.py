@@ -6,6 +6,7 @@ takes 0.1 CPU-seconds: a run whose agents send nothing does without.
 
 from collections.abc import Collection, Iterable
 
+from otel_lightning.collector.derive import time_order
 from otel_lightning.collector.derive.rewards import rewards_and_arms
 from otel_lightning.collector.derive.rows import Arm, Derived, Log, Reward, described
 from otel_lightning.instrumentation.attributes import ROLLOUT_ID
@@ -38,7 +39,7 @@ def derived(logs: Collection[Log]) -> Derived:
                     rewards[row.reward_id] = row
         except Exception as error:  # noqa: BLE001 - one odd log record must not cost the others
             rows.unread["", log.span_id or ""] = described(error)
-    rows.rewards = sorted(rewards.values(), key=rewards_and_arms.in_time)
+    rows.rewards = sorted(rewards.values(), key=time_order.of_reward)
     rows.arms = rewards_and_arms.distinct(arms)
     for reward in rows.rewards:
         if reward.task_id and reward.rollout_id:

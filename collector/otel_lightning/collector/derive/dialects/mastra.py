@@ -20,14 +20,7 @@ from otel_lightning.collector.derive.dialects.openinference import calls as open
 from otel_lightning.collector.derive.dialects.semconv import tools as semconv_tools
 from otel_lightning.collector.derive.messages import messages, payloads
 from otel_lightning.collector.derive.messages.tool_parts import Part, response_part
-from otel_lightning.collector.derive.rows import (
-    AgentRun,
-    LlmCall,
-    Message,
-    Reader,
-    Span,
-    ToolCall,
-)
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Reader, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
 
 NAME = "mastra"

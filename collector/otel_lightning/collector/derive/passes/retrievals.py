@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from otel_lightning.collector.derive.messages.packing import unpack
-from otel_lightning.collector.derive.passes.rollouts.rollouts import Rollouts
+from otel_lightning.collector.derive.passes.rollouts.assign import Rollouts
 from otel_lightning.collector.derive.rows import LlmCall, Retrieval
 from otel_lightning.collector.derive.text.json_text import dumps
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from otel_lightning.collector.derive.attributes import flattened, reading, spellings
 from otel_lightning.collector.derive.rewards import vendor_rewards
-from otel_lightning.collector.derive.rewards.vendor_rewards import UNNAMED, identity, number, score
+from otel_lightning.collector.derive.rewards.scores import UNNAMED, identity, number, score
 from otel_lightning.collector.derive.rows import Arm, Attributes, Log, Reward, Span
 from otel_lightning.collector.derive.text import json_text
 from otel_lightning.instrumentation import attributes as names
@@ -179,8 +179,3 @@ def _stated_rollout(event: CarriedEvent) -> str | None:
         or reading.conversation_id(event.attributes)
         or reading.text(event.resource, *spellings.ROLLOUT)
     )
-
-
-def in_time(reward: Reward) -> tuple[int, str]:
-    """Return the sort key of rewards by time: of several for one subject, the last one counts."""
-    return reward.time_ns or 0, reward.reward_id

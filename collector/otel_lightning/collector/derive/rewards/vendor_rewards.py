@@ -4,20 +4,17 @@ Each form is a field that its vendor documents as a score of this span, its trac
 Other numbers on spans, such as metrics, are no rewards.
 """
 
-import hashlib
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive.attributes import flattened, reading, spellings
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
+from otel_lightning.collector.derive.rewards.scores import UNNAMED, as_number, identity, score
 from otel_lightning.collector.derive.rows import Attributes, Event, Reward, Span
 from otel_lightning.collector.derive.text import json_text
 from otel_lightning.instrumentation import attributes as names
 
-UNNAMED = "primary"
-"""The name given to a reward without one, which is also Agent Lightning's default."""
 AGENTOPS_OUTPUTS = ("agentops.task.output", "agentops.entity.output")
 CONVENTIONS = (names.EVALUATION_SCORE_VALUE, names.EVALUATION_SCORE_LABEL)
 LANGWATCH, LANGWATCH_JSON = "langwatch.evaluation.custom", "json_encoded_event"
@@ -37,9 +34,6 @@ OPENINFERENCE = {
 }
 CARRIER = "EVALUATOR"
 """The kind of OpenInference's spans that only carry feedback on the span they link to."""
-_WRITTEN = json.JSONEncoder(default=str).encode
-"""`json.dumps(…, default=str)`, which makes a new encoder each time."""
-
 Reader = Callable[[Span], Iterator[Reward]]
 
 
@@ -91,9 +85,9 @@ def readers(shape: Shape) -> tuple[Reader, ...]:
 def langwatch(span: Span, event: Event) -> Iterator[Reward]:
     """Yield the reward of an event of LangWatch's, if the evaluation came to a result."""
     result = json_text.as_object(json_text.parse(event.attributes.get(LANGWATCH_JSON)))
-    value = _number(result.get("score"))
+    value = as_number(result.get("score"))
     if value is None:
-        value = _number(result.get("passed"))
+        value = as_number(result.get("passed"))
     if result.get("status") not in {"skipped", "error"}:
         name, label, why = (_text(result, key) for key in ("name", "label", "details"))
         yield from _of_span(span, "langwatch", [Judgement(name, value, label, why)])
@@ -124,7 +118,7 @@ def _braintrust(span: Span) -> Iterator[Reward]:
     """Yield Braintrust's scores: an object of them, or an attribute each."""
     attributes = span.attributes
     scores = json_text.as_object(json_text.parse(attributes.get(BRAINTRUST)))
-    numbers = {name: _number(value) for name, value in scores.items()}
+    numbers = {name: as_number(value) for name, value in scores.items()}
     for key in shape_of(attributes).keys:
         if key.startswith(f"{BRAINTRUST}."):
             numbers[key.removeprefix(f"{BRAINTRUST}.")] = score(attributes, key)
@@ -160,7 +154,7 @@ def _laminar(span: Span) -> Iterator[Reward]:
     returned = json_text.parse(span.attributes[LAMINAR_OUTPUT])
     scores = returned if isinstance(returned, dict) else {span.name: returned}
     for name, value in scores.items():
-        if (number := _number(value)) is not None:
+        if (number := as_number(value)) is not None:
             yield Judgement(name, number).of(span, "laminar", span.trace_id, None)
 
 
@@ -224,7 +218,7 @@ def _pydantic(span: Span) -> Iterator[Reward]:
         results = json_text.as_object(json_text.parse(span.attributes[key]))
         for name, result in results.items():
             fields = json_text.as_object(result)
-            value, label = _number(fields.get("value")), _text(fields, "value")
+            value, label = as_number(fields.get("value")), _text(fields, "value")
             judged = Judgement(name, value, label, _text(fields, "reason"))
             yield from _of_span(span, "pydantic_evals", [judged])
 
@@ -246,33 +240,3 @@ def _of_span(span: Span, source: str, judgements: Iterable[Judgement]) -> Iterat
 def _text(fields: dict[str, Any], key: str) -> str | None:
     value = fields.get(key)
     return value if isinstance(value, str) and value else None
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
-
-
-def number(attributes: Attributes, key: str) -> float | None:
-    """Return the value of an attribute that is a number, or None for any other."""
-    return _number(json_text.parse(attributes.get(key)))
-
-
-def score(attributes: Attributes, key: str) -> float | None:
-    """Return the number that an attribute holds, NaN and infinity too, or None for any other.
-
-    The learner refuses a reward of NaN by its name. As None it would count as no reward.
-    """
-    value = number(attributes, key)
-    if value is not None:
-        return value
-    try:
-        # A stored double has the text `NaN`; senders also write `nan`, `inf` or `-Infinity`.
-        read = float(attributes.get(key) or "")
-    except ValueError:
-        return None
-    return None if math.isfinite(read) else read
-
-
-def identity(*carrier: object) -> str:
-    """Return a hash as id, so that a reward delivered twice is recognised as a duplicate."""
-    return hashlib.sha256(_WRITTEN(carrier).encode()).hexdigest()[:32]

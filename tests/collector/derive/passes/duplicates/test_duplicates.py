@@ -4,16 +4,7 @@ from typing import Any
 
 import pytest
 from support.regressions import rows_of, spans_of
-from support.spans import (
-    ANSWER,
-    QUESTION,
-    TOOL,
-    chat,
-    span,
-    text_message,
-    tool_request,
-    trace_keys,
-)
+from support.spans import ANSWER, QUESTION, TOOL, chat, span, text_message, tool_request, trace_keys
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import LlmCall, Span

@@ -13,9 +13,7 @@ from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.dialects import haystack
-from otel_lightning.collector.derive.dialects.openinference import (
-    flattened_messages,
-)
+from otel_lightning.collector.derive.dialects.openinference import flattened_messages
 from otel_lightning.collector.derive.messages import (
     finish,
     langchain_results,

@@ -42,12 +42,7 @@ from otel_lightning.collector.derive.dialects.semconv.settings import (
     finish_reasons,
 )
 from otel_lightning.collector.derive.passes.answers.answering_agents import INVOKED
-from otel_lightning.collector.derive.rows import (
-    AgentRun,
-    Reader,
-    Row,
-    Span,
-)
+from otel_lightning.collector.derive.rows import AgentRun, Reader, Row, Span
 
 __all__ = [
     "NAME",

@@ -7,24 +7,14 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields, text
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of, values_of
-from otel_lightning.collector.derive.dialects.semconv import (
-    call_messages,
-    counts,
-    tools,
-)
-from otel_lightning.collector.derive.dialects.semconv.call_messages import (
-    SENTRY_TOOLS,
-)
+from otel_lightning.collector.derive.dialects.semconv import call_messages, counts, tools
+from otel_lightning.collector.derive.dialects.semconv.call_messages import SENTRY_TOOLS
 from otel_lightning.collector.derive.dialects.semconv.events import USAGE_EVENT, logprobs
 from otel_lightning.collector.derive.dialects.semconv.settings import Settings, is_setting
 from otel_lightning.collector.derive.histories import lost_arguments
 from otel_lightning.collector.derive.messages import payloads, tool_values
 from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
-from otel_lightning.collector.derive.rows import (
-    Attributes,
-    LlmCall,
-    Span,
-)
+from otel_lightning.collector.derive.rows import Attributes, LlmCall, Span
 from otel_lightning.collector.derive.text import json_text
 
 DETAILS = "gen_ai.client.inference.operation.details"

@@ -12,10 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from otel_lightning.collector.derive import time_order
 from otel_lightning.collector.derive.messages import messages, tool_parts
 from otel_lightning.collector.derive.messages.packing import outputs, unpack
-from otel_lightning.collector.derive.passes.rollouts.rollouts import order
-from otel_lightning.collector.derive.passes.tools.executions import in_time
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
 
@@ -41,7 +40,7 @@ def add(
     """
     lost = {place_of(call) for call in calls if _lost_its_requests(call)}
     executed = [*_below(ran, lost, nodes), *_beside(ran, calls, lost, nodes)] if lost else []
-    tool_calls = sorted([*requests, *executed], key=in_time)
+    tool_calls = sorted([*requests, *executed], key=time_order.of_tool)
     known = {place_of(call): call for call in calls} if tool_calls else {}
     changed: dict[Place, LlmCall] = {}
     for request in tool_calls:
@@ -112,7 +111,7 @@ def _beside(
     An execution is of the last call before it that has the same parent.
     """
     below: dict[Place, list[LlmCall]] = defaultdict(list)
-    for call in sorted(calls, key=order):
+    for call in sorted(calls, key=time_order.of_call):
         if call.parent_span_id:
             below[nodes[place_of(call)].parent].append(call)
     for tool in ran:

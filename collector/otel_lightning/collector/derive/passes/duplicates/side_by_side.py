@@ -7,11 +7,11 @@ each is a trace of its own; both have the key of their history, so they are deri
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from typing import Any
 
+from otel_lightning.collector.derive import time_order
 from otel_lightning.collector.derive.messages.packing import outputs
-from otel_lightning.collector.derive.passes.rollouts.rollouts import order
-from otel_lightning.collector.derive.rows import LlmCall, Message
+from otel_lightning.collector.derive.passes.duplicates.equal_answers import comparable_parts
+from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.text.json_text import dumps
 
 WITHIN_NS = 10_000_000_000
@@ -45,10 +45,10 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
                 fitting = [
                     own
                     for models, own in waiting.items()
-                    if own and _agree(named, models) and _is_near(whole, own[0])
+                    if own and _share_a_model(named, models) and _is_near(whole, own[0])
                 ]
                 if fitting:
-                    yield whole, min(fitting, key=lambda own: order(own[0])).popleft()
+                    yield whole, min(fitting, key=lambda own: time_order.of_call(own[0])).popleft()
 
 
 def _by_input(calls: Iterable[LlmCall]) -> dict[Hashable, list[LlmCall]]:
@@ -79,7 +79,7 @@ def _is_near(whole: LlmCall, own: LlmCall) -> bool:
 def _by_answer(calls: Iterable[LlmCall]) -> dict[bytes, list[LlmCall]]:
     """Return the calls that have an answer, by its parts in any order; each list is in order."""
     by_answer: dict[bytes, list[LlmCall]] = defaultdict(list)
-    for call in sorted(calls, key=order):
+    for call in sorted(calls, key=time_order.of_call):
         if parts := comparable_parts(outputs(call)):
             by_answer[b"".join(sorted(map(dumps, parts)))].append(call)
     return by_answer
@@ -91,24 +91,9 @@ def _models(call: LlmCall) -> frozenset[str]:
     return frozenset(name.rpartition("/")[2] for name in names)
 
 
-def _agree(named: frozenset[str], known: frozenset[str]) -> bool:
+def _share_a_model(named: frozenset[str], known: frozenset[str]) -> bool:
     """Tell whether two records have a model in common, as far as both name any.
 
     Different models may give equal answers to the same question, such as "Yes".
     """
     return not named or not known or bool(named & known)
-
-
-def comparable_parts(outputs: Iterable[Message]) -> list[Any]:
-    """Return what all records of one call have of its answer.
-
-    Without the ids of tool calls, and without reasoning: layers write different ids (`fc_…`,
-    `call_…`), and not every layer records reasoning.
-    """
-    keys = ("type", "content", "name", "arguments")
-    return [
-        {key: part.get(key) for key in keys}
-        for message in outputs
-        for part in message["parts"]
-        if part["type"] != "reasoning"
-    ]

@@ -8,10 +8,9 @@ the calls before it, and the results of the tools.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive import span_rows, time_order
 from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.messages.tool_parts import response_part
-from otel_lightning.collector.derive.passes.rollouts.rollouts import order
 from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place, nearest_above, place_of
 
@@ -39,7 +38,11 @@ def complete(calls: Collection[LlmCall], nodes: Nodes, tools: Iterable[ToolCall]
     completed = []
     for place, inner in inside.items():
         history = list(unpack(known[place]).input_messages or [])
-        for call in sorted(inner, key=order) if history and not _is_outline(known[place]) else ():
+        for call in (
+            sorted(inner, key=time_order.of_call)
+            if history and not _is_outline(known[place])
+            else ()
+        ):
             outline = call.input_messages or []
             is_outline = _is_outline(call) and _roles(history) == _roles(outline)
             if is_outline or _is_cut(call):

@@ -9,8 +9,8 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
+from otel_lightning.collector.derive import time_order
 from otel_lightning.collector.derive.messages.packing import unpack
-from otel_lightning.collector.derive.passes.rollouts.rollouts import order
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import (
     Node,
@@ -68,7 +68,7 @@ def read_previous(
 def _continue_older(calls: Iterable[LlmCall], stated: Mapping[Place, str], nodes: Nodes) -> None:
     """Let the first call below each span that states the id of an older response continue it."""
     answered = {call.response_id: call for call in calls if call.response_id}
-    ordered = sorted(calls, key=order)
+    ordered = sorted(calls, key=time_order.of_call)
     above = [nodes[place_of(call)].parent for call in ordered]
     around = inherited(nodes, {place: place for place in stated}, above)
     continued: set[Place] = set()

@@ -86,11 +86,6 @@ def _hosted_result(response: Any) -> Any:
     return response.get("response", response.get("error"))
 
 
-def in_time(tool: ToolCall) -> tuple[int, str, str]:
-    """Return the sort key of executions: by start time, then by id."""
-    return tool.start_ns or 0, tool.trace_id or "", tool.span_id or ""
-
-
 def _filled(execution: ToolCall, request: Request) -> ToolCall:
     """Complete a tool span's row from the messages. A dispatcher gets the name of the real tool."""
     request.is_joined = True

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from otel_lightning.collector.derive import time_order
 from otel_lightning.collector.derive.messages.tool_parts import parts_of
-from otel_lightning.collector.derive.passes.rollouts.rollouts import order
 from otel_lightning.collector.derive.passes.tools.waiting_requests import canonical
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes
@@ -73,7 +73,7 @@ def with_requesters(
 ) -> Iterator[tuple[ToolCall | LlmCall, list[LlmCall]]]:
     """Yield each row of the evidence, with the earlier calls that requested it, in order."""
     by_key: dict[str, list[LlmCall]] = defaultdict(list)
-    for call in sorted(calls, key=order) if evidence else ():
+    for call in sorted(calls, key=time_order.of_call) if evidence else ():
         for key in request_keys(call):
             by_key[key].append(call)
     for key, row in evidence:

@@ -1,0 +1,150 @@
+"""Assign each span to a rollout.
+
+The rollout id is the first of these that exists: a rollout id on the span, a rollout id on its
+resource, a conversation id, the rollout of the call that this one continues (its input begins with
+the earlier call's input and output), the trace id. Calls of one trace without a stated id stay in
+one rollout.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from otel_lightning.collector.derive.passes.rollouts.continuations import continuations
+from otel_lightning.collector.derive.passes.rollouts.stated_ids import StatedIds
+from otel_lightning.collector.derive.rows import LlmCall, ToolCall
+from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
+from otel_lightning.collector.derive.union_find import Groups
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """The rollout of every span and trace of a closed set (no trace outside is tied to it)."""
+
+    named: StatedIds
+    """Stated rollout ids."""
+    conversations: StatedIds
+    """Stated conversation ids."""
+    by_trace: Mapping[str, str]
+    """Trace id to rollout id, for spans without a stated id."""
+    alone: Mapping[str, str]
+    """Trace id to rollout id, for traces whose spans all have the same one."""
+
+    def of(self, trace_id: str, span_id: str | None) -> str:
+        """Return the rollout of a span or, if the span is unknown, of its trace."""
+        if alone := self.alone.get(trace_id):
+            return alone
+        return self.stated((trace_id, span_id or "")) or self.by_trace.get(trace_id, trace_id)
+
+    def states(self, trace_id: str) -> bool:
+        """Tell whether any span of a trace states its rollout or conversation."""
+        return trace_id in self.named.traces or trace_id in self.conversations.traces
+
+    def stated(self, place: Place) -> str | None:
+        """Return the rollout id stated for a span or, if there is none, the conversation id."""
+        return self.alone.get(place[0]) or self.named.of(place) or self.conversations.of(place)
+
+
+def _alone(named: StatedIds, conversations: StatedIds) -> dict[str, str]:
+    """Return the traces in which each span states the same, as rollout or else as conversation."""
+    unnamed = {one: name for one, name in conversations.by_trace.items() if one not in named.traces}
+    return {**unnamed, **named.by_trace}
+
+
+def assign(
+    nodes: Nodes,
+    named: StatedIds,
+    conversations: StatedIds,
+    calls: Sequence[LlmCall],
+    evidence: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]] = (),
+) -> Rollouts:
+    """Find the rollout of every span, given the model calls that the spans record.
+
+    Args:
+        nodes: All spans of a closed set of traces: none of them is tied to a trace outside.
+        named: The rollout ids that they state.
+        conversations: The conversation ids that they state and that name a rollout.
+        calls: Their model calls, after merging duplicates, in time order.
+        evidence: Executions, and calls with the response of a tool, each with the calls that may
+            have requested the tool in another trace (`tool_evidence.with_requesters`).
+
+    Returns:
+        The assignment. A rollout without a stated id gets the trace id of its first call.
+    """
+    stated = Rollouts(named, conversations, by_trace={}, alone=_alone(named, conversations))
+    groups = _Groups(call.trace_id for call in calls)
+    # The records of a merged call may be in several traces, which belong together then.
+    for call in [one for one in calls if one.merged_places]:
+        for place in call.merged_places:
+            _tie(groups, stated, place, place_of(call))
+    # Stated ids win: where every call has one, it does not matter which call continues which.
+    unstated = [call for call in calls if call.trace_id not in stated.alone]
+    if not all(stated.stated(place_of(call)) for call in unstated):
+        for later, earlier in continuations(calls, nodes):
+            _tie(groups, stated, place_of(later), place_of(earlier))
+    for row, requester in _decided(evidence, calls, groups):
+        _tie(groups, stated, (row.trace_id or "", row.span_id or ""), place_of(requester))
+    by_trace = groups.names()
+    whole = {one: name for one, name in by_trace.items() if not stated.states(one)}
+    return replace(stated, by_trace=by_trace, alone={**stated.alone, **whole})
+
+
+def _decided(
+    evidence: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]],
+    calls: Iterable[LlmCall],
+    groups: "_Groups",
+) -> list[tuple[ToolCall | LlmCall, LlmCall]]:
+    """Return (row of the evidence, requesting call) where exactly one rollout waited for the tool.
+
+    A rollout waits if it requested the tool and made no further call until the tool ran. If several
+    rollouts wait, the request cannot be attributed and the evidence is left out.
+    """
+    rows = list(evidence)
+    starts: dict[str, list[int]] = defaultdict(list)  # of the calls of each group of traces
+    for call in calls if rows else ():
+        starts[groups.root(call.trace_id)].append(call.latest_start_ns)
+    for own in starts.values():
+        own.sort()
+    decided = []
+    for row, requesters in rows:
+        waiting = {}
+        for call in requesters:
+            root = groups.root(call.trace_id)
+            # The rollout still waits if its next call starts after the tool, or if there is none.
+            after = bisect_left(starts[root], call.end_ns or 0)
+            if all(start >= (row.start_ns or 0) for start in starts[root][after : after + 1]):
+                waiting[root] = call
+        if len(waiting) == 1:
+            decided += [(row, call) for call in waiting.values()]
+    return decided
+
+
+def _tie(groups: "_Groups", rollouts: Rollouts, later: Place, earlier: Place) -> None:
+    """Put the traces of two spans into one rollout, unless both have stated ids: those win."""
+    later_id, earlier_id = rollouts.stated(later), rollouts.stated(earlier)
+    if later_id is None and earlier_id is None:
+        groups.join(earlier[0], later[0])
+    elif later_id is None:
+        groups.name(later[0], str(earlier_id))
+    elif earlier_id is None:
+        groups.name(earlier[0], later_id)
+
+
+class _Groups(Groups[str]):
+    """Groups of traces that belong to one rollout."""
+
+    def __init__(self, traces: Iterable[str]) -> None:
+        super().__init__(traces)
+        self._named: dict[str, str] = {}
+
+    def name(self, trace_id: str, rollout_id: str) -> None:
+        """Record that a trace belongs to a rollout with a stated id; the first record wins."""
+        self._named.setdefault(trace_id, rollout_id)
+
+    def names(self) -> dict[str, str]:
+        """Return the rollout of each trace: its group's first stated id, or the root."""
+        by_root: dict[str, str] = {}
+        for trace_id, rollout_id in self._named.items():
+            by_root.setdefault(self.root(trace_id), rollout_id)
+        return {trace: by_root.get(self.root(trace), self.root(trace)) for trace in self}

@@ -1,0 +1,111 @@
+"""The earlier call that each model call continues: its input begins with that call's history."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.derive.span_tree import Node, Nodes, Place, place_of
+
+
+@dataclass(slots=True)
+class _Earlier:
+    """Earlier calls, indexed by (hash of their history, scope)."""
+
+    waiting: dict[tuple[str, str], list[LlmCall]] = field(default_factory=lambda: defaultdict(list))
+    latest: dict[tuple[str, str], LlmCall] = field(default_factory=dict)
+    by_response: dict[str, LlmCall] = field(default_factory=dict)
+    continued: set[Place] = field(default_factory=set)
+
+    def add(self, call: LlmCall, scopes: Iterable[str]) -> None:
+        for scope in scopes:
+            for whole in call.history.with_answer:
+                self.waiting[whole, scope].append(call)
+                self.latest[whole, scope] = call
+        if call.response_id:
+            self.by_response[call.response_id] = call
+
+    def find(self, prefixes: Iterable[str], scopes: Iterable[str]) -> LlmCall | None:
+        """Return the call that a new call continues, or None.
+
+        A longer history wins over a shorter one, then a closer scope, then the latest call. Calls
+        that nothing has continued yet are preferred to those that were continued already.
+        """
+        # `prefixes` has the least exact hash first, then the shortest history; it is searched from
+        # its end.
+        keys = [[(prefix, scope) for scope in scopes] for prefix in prefixes]
+        for key in (key for group in reversed(keys) for key in group):
+            open_calls = self.waiting.get(key, [])
+            while open_calls and place_of(open_calls[-1]) in self.continued:
+                open_calls.pop()
+            if open_calls:
+                return open_calls[-1]
+        # Every match is continued already: this call branches off a history, as a retry does.
+        flat = (key for group in reversed(keys) for key in group)
+        return next((self.latest[key] for key in flat if key in self.latest), None)
+
+
+def continuations(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[LlmCall, LlmCall]]:
+    """Yield (call, earlier call) for each call that continues an earlier one.
+
+    The earlier call must have ended before the later one started, in the same service; one whose
+    end is recorded late (`late_end`) must have started before it. The starts and ends are visited
+    once in time order, so the cost grows with the number of messages and not with the number of
+    pairs of calls.
+    """
+    ended = _Earlier()
+    started = _Earlier(continued=ended.continued)  # those with a late end
+    for _, is_start, call, scopes in _moments(calls, nodes):
+        if not is_start:
+            ended.add(call, scopes)
+            continue
+        earlier = (
+            ended.by_response.get(_previous_response(call) or "")
+            or ended.find(call.history.prefixes, scopes)
+            or started.find(call.history.prefixes, scopes)
+        )
+        if call.late_end:
+            started.add(call, scopes)
+        if earlier is not None:
+            ended.continued.add(place_of(earlier))
+            yield call, earlier
+
+
+def _previous_response(call: LlmCall) -> str | None:
+    stated = call.request_params.get("previous_response_id")
+    return str(stated) if stated else None
+
+
+def _moments(
+    calls: Sequence[LlmCall], nodes: Nodes
+) -> list[tuple[int, bool, LlmCall, Sequence[str]]]:
+    """Return (time, is start, call, scopes) in time order; at equal times ends come first.
+
+    Only calls that may continue another or be continued count: one begins as another ends, or names
+    its response.
+    """
+    shared = {one for call in calls for one in call.history.with_answer}
+    shared &= {one for call in calls for one in call.history.prefixes}
+    named = {_previous_response(call) for call in calls} - {None}
+    moments = []
+    for call in calls:
+        may_continue = _previous_response(call) or not shared.isdisjoint(call.history.prefixes)
+        may_be_continued = call.response_id in named or not shared.isdisjoint(
+            call.history.with_answer
+        )
+        if not (may_continue or may_be_continued):
+            continue
+        scopes = _scopes(call, nodes.get(place_of(call)))
+        if call.start_ns is not None and (may_continue or call.late_end):
+            moments.append((call.latest_start_ns, True, call, scopes))
+        if call.end_ns is not None and may_be_continued:
+            moments.append((call.end_ns, False, call, scopes))
+    return sorted(moments, key=lambda moment: moment[:2])
+
+
+def _scopes(call: LlmCall, node: Node | None) -> list[str]:
+    """Return the scopes in which to search the call that this one continues, closest first."""
+    resource = node.resource if node else {}
+    process = [resource.get(key, "") for key in ("service.instance.id", "host.name", "process.pid")]
+    service = call.service_name or ""
+    return [f"trace {call.trace_id}", f"process {service} {process}", f"service {service}"]
