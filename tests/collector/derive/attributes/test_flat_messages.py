@@ -12,7 +12,7 @@ from otel_lightning.collector.derive import dialects
 from otel_lightning.collector.derive.attributes import flat_messages, flat_readers, flattened
 from otel_lightning.collector.derive.attributes.flat_messages import MOST_KEYS, USES, FlatMessages
 from otel_lightning.collector.derive.dialects import indexed
-from otel_lightning.collector.derive.messages import messages
+from otel_lightning.collector.derive.messages import messages, one_message
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.messages.messages import SHORT
 from otel_lightning.collector.derive.rows import LlmCall
@@ -118,7 +118,7 @@ def are_choices_read_as_rebuilt(answers: list[dict[str, Any]]) -> bool:
     for item in rebuilt(attributes):
         said = {**item, "role": "assistant"}
         reason = said.pop("finish_reason", None)
-        turns = messages.read_message(said)
+        turns = one_message.read_message(said)
         told.append(messages.choice([part for turn in turns for part in turn["parts"]], reason))
     read = FlatMessages("p.", indexed._message)
     found = [json.dumps(read.choices(attributes)) for _ in range(USES + 1)]

@@ -13,7 +13,7 @@ from otel_lightning.collector.derive.attributes.shapes import (
     Plans,
     Shape,
 )
-from otel_lightning.collector.derive.messages import messages
+from otel_lightning.collector.derive.messages import one_message
 
 KEYS = st.lists(st.sampled_from(["0", "1", "7", "10", "role", "tool", "content"]), min_size=1)
 TEXTS = st.sampled_from(["", "hi", "<elided>", '"function_call"', "Text", "[]", '[{"type":"text"'])
@@ -94,7 +94,7 @@ def test_what_is_rebuilt_is_new_each_time() -> None:
     st.fixed_dictionaries(
         {"content": TEXTS},
         optional={
-            "role": st.sampled_from([*messages.ROLES, "planner", ""]),
+            "role": st.sampled_from([*one_message.ROLES, "planner", ""]),
             "tool_calls": st.sampled_from([[], None, [{"id": "c", "function": {"name": "f"}}]]),
             "tool_call_id": st.sampled_from(["", "c"]),
             "id": st.just("i"),
@@ -106,7 +106,9 @@ def test_what_is_rebuilt_is_new_each_time() -> None:
     )
 )
 def test_plain_messages_read_at_once_are_those_read_piece_by_piece(value: dict) -> None:
-    at_once = messages.plain_text(value)
+    at_once = one_message.plain_text(value)
     if at_once is not None:
-        piece_by_piece = messages._split(messages._read_mapping(messages._unwrapped(value)))
+        piece_by_piece = one_message._split(
+            one_message._read_mapping(one_message._unwrapped(value))
+        )
         assert [at_once] == piece_by_piece

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from otel_lightning.collector.derive.messages.content_blocks import content_parts
-from otel_lightning.collector.derive.messages.messages import read_message
+from otel_lightning.collector.derive.messages.one_message import read_message
 
 PNG = {"type": "blob", "modality": "image", "mime_type": "image/png", "content": "aGk="}
 PDF = {"type": "blob", "modality": "document", "mime_type": "application/pdf", "content": "aGk="}

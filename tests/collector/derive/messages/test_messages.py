@@ -17,7 +17,8 @@ from support.spans import (
 )
 
 from otel_lightning.collector.derive.dialects import read
-from otel_lightning.collector.derive.messages.messages import conversation, read_message
+from otel_lightning.collector.derive.messages.messages import conversation
+from otel_lightning.collector.derive.messages.one_message import read_message
 from otel_lightning.collector.derive.rows import LlmCall
 
 BLOCK = "TextContent(type='text', text=\"It's 5\", meta=None)"

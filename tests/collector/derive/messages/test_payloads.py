@@ -7,12 +7,11 @@ from support.spans import only_call, span, text_message
 
 from otel_lightning.collector.derive.dialects import read
 from otel_lightning.collector.derive.messages.payloads import (
-    Usage,
     fill_from_request,
     fill_from_response,
     request_messages,
-    usage,
 )
+from otel_lightning.collector.derive.messages.token_counts import Usage, usage
 from otel_lightning.collector.derive.rows import LlmCall
 
 TEXT = {"type": "output_text", "text": "Hello"}

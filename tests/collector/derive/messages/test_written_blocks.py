@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.spans import QUESTION, chat, only_call, span, text_message, tool_request, tool_response
 
-from otel_lightning.collector.derive.messages.messages import read_message
+from otel_lightning.collector.derive.messages.one_message import read_message
 from otel_lightning.collector.derive.messages.written_blocks import written_out
 
 SUMMARY = [{"text": "It is day.", "type": "summary_text"}]

@@ -13,7 +13,7 @@ from otel_lightning.collector.derive.attributes import flat_readers, flattened
 from otel_lightning.collector.derive.attributes.flat_places import Place, places
 from otel_lightning.collector.derive.attributes.flat_readers import NULL, ODD_STARTS
 from otel_lightning.collector.derive.attributes.shapes import shape_of
-from otel_lightning.collector.derive.messages import messages, tool_parts
+from otel_lightning.collector.derive.messages import messages, one_message, tool_parts
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.rows import Attributes, Message
 
@@ -129,18 +129,18 @@ class FlatMessages:
         message = _asking(place, attributes) if place.calls else _text(place, attributes)
         if message is not None:
             return [message]
-        return messages.read_message(self._rebuilt(place, attributes))
+        return one_message.read_message(self._rebuilt(place, attributes))
 
     def _choice(self, place: Place, attributes: Attributes) -> Message:
         """Return any output message."""
         text = _plain_text(attributes[place.content]) if place.content else None
         if text is not None and not place.call_id:
-            plain = messages.plain_message("assistant", text)
+            plain = one_message.plain_message("assistant", text)
             if plain is not None:
                 return messages.choice(plain["parts"], attributes.get(place.reason))
         message = {**self._rebuilt(place, attributes), "role": "assistant"}
         reason = message.pop("finish_reason", None)
-        parts = [part for turn in messages.read_message(message) for part in turn["parts"]]
+        parts = [part for turn in one_message.read_message(message) for part in turn["parts"]]
         return messages.choice(parts, reason)
 
     def _rebuilt(self, place: Place, attributes: Attributes) -> Item:
@@ -161,7 +161,7 @@ def _text(place: Place, attributes: Attributes) -> Message | None:
     role = attributes[place.role]
     call_id = attributes[place.call_id] if place.call_id else None
     # A user's message that names a tool call is a tool's response, which `read_message` recognises.
-    return None if call_id and role != "tool" else messages.plain_message(role, text, call_id)
+    return None if call_id and role != "tool" else one_message.plain_message(role, text, call_id)
 
 
 def _asking(place: Place, attributes: Attributes) -> Message | None:

@@ -14,7 +14,7 @@ import orjson
 from otel_lightning.collector.derive.attributes.flat_places import Place
 from otel_lightning.collector.derive.messages import finish
 from otel_lightning.collector.derive.messages.content_blocks import ELIDED
-from otel_lightning.collector.derive.messages.messages import ROLES
+from otel_lightning.collector.derive.messages.one_message import ROLES
 from otel_lightning.collector.derive.messages.tool_parts import distinct_calls
 from otel_lightning.collector.derive.rows import Attributes, Message
 from otel_lightning.collector.derive.text.json_text import parse

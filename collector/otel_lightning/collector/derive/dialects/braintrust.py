@@ -8,7 +8,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
-from otel_lightning.collector.derive.messages import finish, payloads
+from otel_lightning.collector.derive.messages import finish, payloads, token_counts
 from otel_lightning.collector.derive.rows import LlmCall, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
 
@@ -84,7 +84,7 @@ def _read_call(span: Span, metadata: dict[str, Any]) -> LlmCall:
     call.finish_reason = call.finish_reason or finish.reason(metadata.get("stop_reason"))
     metrics = json_text.as_object(json_text.parse(span.attributes.get(METRICS)))
     counts = {COUNTS[key]: reading.count(n) for key, n in metrics.items() if key in COUNTS}
-    payloads.fill_usage(call, payloads.Usage(**counts))
+    token_counts.fill_usage(call, token_counts.Usage(**counts))
     keys = [key for key in (*INPUTS, *OUTPUTS) if key in span.attributes]
     return span_rows.completed(call, *map(span.attributes.get, keys))
 

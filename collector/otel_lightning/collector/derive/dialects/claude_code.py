@@ -11,7 +11,7 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.dialects.semconv import tools as semconv_tools
-from otel_lightning.collector.derive.messages import finish, messages, payloads
+from otel_lightning.collector.derive.messages import finish, messages, payloads, token_counts
 from otel_lightning.collector.derive.passes.answers.request_bodies import ANSWERED, SENT
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
@@ -56,7 +56,7 @@ def _read_call(span: Span) -> LlmCall:
     call.request_model = reading.text(attributes, "gen_ai.request.model", "model")
     call.response_model = reading.text(attributes, "gen_ai.response.model")
     counts = {name: reading.integer(attributes, key) for key, name in COUNTS.items()}
-    payloads.fill_usage(call, payloads.usage(counts))
+    token_counts.fill_usage(call, token_counts.usage(counts))
     call.finish_reason = finish.reason(semconv.finish_reasons(attributes)[0])
     call.tool_definitions = semconv.offered(attributes.get("tools"))
     output = reading.text(attributes, "response.model_output")

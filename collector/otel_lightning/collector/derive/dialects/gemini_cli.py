@@ -57,7 +57,7 @@ def _read_tool(span: Span) -> ToolCall:
         name,
         tool_call_id=_without_name(attributes.get(CALL_ID) or request.get("callId"), name),
         arguments=request.get("args"),
-        result=_result(payloads.details(ended, "response")),
+        result=_result(json_text.object_under(ended, "response")),
     )
     if ended.get("status") in {"error", "cancelled"}:
         tool.error_type = tool.error_type or "tool_error"

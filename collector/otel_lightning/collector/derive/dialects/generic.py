@@ -14,7 +14,7 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.dialects.semconv import counts as semconv_counts
-from otel_lightning.collector.derive.messages import finish, payloads
+from otel_lightning.collector.derive.messages import finish, payloads, token_counts
 from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
@@ -175,12 +175,14 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
             call.output_messages = payloads.answer(answer)
     own = json_text.parse(span.attributes.get("usage")), _content(span, keys.metrics)
     inside = map(whole.get, payloads.USAGES)
-    counted = payloads.Usage(*(reading.integer(span.attributes, key or "") for key in keys.counts))
+    counted = token_counts.Usage(
+        *(reading.integer(span.attributes, key or "") for key in keys.counts)
+    )
     for counts in (
-        *map(payloads.usage, (*own, *inside)),
+        *map(token_counts.usage, (*own, *inside)),
         *(semconv_counts.usage(span.attributes), counted),
     ):
-        payloads.fill_usage(call, counts)
+        token_counts.fill_usage(call, counts)
     (reason, *_) = semconv.finish_reasons(span.attributes)
     call.finish_reason = call.finish_reason or finish.reason(reason)
     span_rows.completed(call, *(span.attributes.get(key) for key in keys[1:3] if key))

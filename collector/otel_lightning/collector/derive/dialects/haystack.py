@@ -12,7 +12,13 @@ from typing import Any
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects.semconv.tools import TOLD
-from otel_lightning.collector.derive.messages import finish, messages, payloads, tool_values
+from otel_lightning.collector.derive.messages import (
+    finish,
+    messages,
+    one_message,
+    token_counts,
+    tool_values,
+)
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, spelled_objects
@@ -127,7 +133,7 @@ def _fill(
     meta = json_text.as_object(next(iter(metas or answered.get("meta") or []), None))
     call.response_model = meta.get("model")
     call.finish_reason = finish.reason(meta.get("finish_reason"))
-    payloads.fill_usage(call, payloads.usage(meta.get("usage")))
+    token_counts.fill_usage(call, token_counts.usage(meta.get("usage")))
 
 
 def _fill_request(call: LlmCall, sent: Mapping[str, Any], memory: MessageMemory | None) -> None:
@@ -141,7 +147,7 @@ def _fill_request(call: LlmCall, sent: Mapping[str, Any], memory: MessageMemory 
 
 
 def _choice(reply: Any) -> Message:
-    turns = messages.read_message(_plain_message(reply))
+    turns = one_message.read_message(_plain_message(reply))
     reason = json_text.as_object(json_text.as_object(reply).get("meta")).get("finish_reason")
     return messages.choice([part for turn in turns for part in turn["parts"]], reason)
 

@@ -7,8 +7,9 @@ from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.messages import (
     finish,
     joined_calls,
-    messages,
+    one_message,
     payloads,
+    token_counts,
     tool_values,
 )
 from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
@@ -77,7 +78,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         call.lost_ids = True  # its outputs lack the ids of tool calls; its inputs have them
     # A name that is the requested one may only be an echo of the request.
     call.response_model = call.response_model or (None if name == call.request_model else name)
-    payloads.fill_usage(call, _usage(json_text.parse(_text(span, "usage_details"))))
+    token_counts.fill_usage(call, _usage(json_text.parse(_text(span, "usage_details"))))
     if _text(span, "level") == "ERROR":
         call.error_type = call.error_type or "_OTHER"
         call.error_message = call.error_message or _text(span, "status_message")
@@ -135,7 +136,7 @@ def _has_system(request: payloads.Payload) -> bool:
     """Tell whether the messages of a request begin with the system prompt."""
     sent = next((request[key] for key in payloads.HISTORIES if request.get(key)), None)
     first = json_text.as_object(sent[0]) if isinstance(sent, list) else {}
-    return messages.ROLES.get(str(first.get("role"))) == "system"
+    return one_message.ROLES.get(str(first.get("role"))) == "system"
 
 
 def _is_definition(message: Any) -> bool:
@@ -144,14 +145,14 @@ def _is_definition(message: Any) -> bool:
     return isinstance(content, dict) and content.get("type") == "function"
 
 
-def _usage(details: Any) -> payloads.Usage:
+def _usage(details: Any) -> token_counts.Usage:
     """Return the token counts from a provider's usage object, or from Langfuse's own.
 
     Langfuse counts cached and reasoning tokens separately, so the totals are sums over all keys
     that begin with `input` or `output`.
     """
     if not isinstance(details, dict) or "input" not in details:
-        return payloads.usage(details)
+        return token_counts.usage(details)
 
     def total(side: str) -> int:
         counts = (count for name, count in details.items() if name.partition("_")[0] == side)
@@ -160,7 +161,7 @@ def _usage(details: Any) -> payloads.Usage:
     cached = details.get("input_cached_tokens", details.get("input_cache_read"))
     reasoned = details.get("output_reasoning_tokens", details.get("output_reasoning"))
     created = details.get("input_cache_creation", details.get("cache_creation_input_tokens"))
-    return payloads.Usage(total("input"), total("output"), cached, reasoned, created)
+    return token_counts.Usage(total("input"), total("output"), cached, reasoned, created)
 
 
 def _read_tool(span: Span) -> ToolCall:

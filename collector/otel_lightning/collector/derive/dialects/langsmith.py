@@ -10,6 +10,7 @@ from otel_lightning.collector.derive.messages import (
     joined_calls,
     langchain_results,
     payloads,
+    token_counts,
     tool_values,
 )
 from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
@@ -99,11 +100,11 @@ def _read_call(span: Span) -> LlmCall:
         call.output_messages = None
     elif not payloads.fill_from_response(call, _with_calls_apart(response, call)):
         _fill_result(call, result or json_text.plain(attributes.get("gen_ai.completion")))
-    counts = payloads.usage(json_text.parse(attributes.get(f"{METADATA}usage_metadata")))
+    counts = token_counts.usage(json_text.parse(attributes.get(f"{METADATA}usage_metadata")))
     if call.output_tokens is not None and counts.reasoning_tokens:
         # Its total includes reasoning that the count of output tokens lacks.
         call.output_tokens = max(call.output_tokens, counts.output_tokens or 0)
-    payloads.fill_usage(call, counts)
+    token_counts.fill_usage(call, counts)
     if call.error_type and not (call.input_tokens or call.output_tokens):
         call.input_tokens = call.output_tokens = None
     _end_before_answer(call)
@@ -137,7 +138,7 @@ def _with_calls_apart(response: Any, call: LlmCall) -> Any:
         return response
     separated = [json_text.as_object(choice) for choice in choices]
     for place, choice in enumerate(separated):
-        message = payloads.details(choice, "message")
+        message = json_text.object_under(choice, "message")
         apart = joined_calls.separated(message, call.tool_definitions or [])
         if apart is not message:
             apart["tool_calls"][0]["id"] = message["tool_calls"][0].get("id")
@@ -168,7 +169,7 @@ def _fill_result(call: LlmCall, result: Any) -> None:
     call.response_model = metadata.get("model_name") or call.response_model
     call.finish_reason = finish.reason(metadata.get("finish_reason")) or call.finish_reason
     for name in ("token_usage", "usage_metadata"):
-        payloads.fill_usage(call, payloads.usage(metadata.get(name)))
+        token_counts.fill_usage(call, token_counts.usage(metadata.get(name)))
 
 
 def _read_tool(span: Span) -> ToolCall:

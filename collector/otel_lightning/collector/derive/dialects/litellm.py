@@ -11,7 +11,7 @@ from typing import Any
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import flattened
 from otel_lightning.collector.derive.dialects import semconv
-from otel_lightning.collector.derive.messages import payloads, tool_parts, tool_values
+from otel_lightning.collector.derive.messages import payloads, token_counts, tool_parts, tool_values
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
 
@@ -60,7 +60,7 @@ def _read_request(span: Span) -> LlmCall:
     if requests and call.output_messages and not span_rows.asks_for_tools(call):
         call.output_messages[0]["parts"] += requests
     counted = json_text.parse_literal(attributes.get("metadata.usage_object", ""))
-    payloads.fill_usage(call, payloads.usage(counted))
+    token_counts.fill_usage(call, token_counts.usage(counted))
     return call
 
 

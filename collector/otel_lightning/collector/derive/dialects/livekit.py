@@ -9,7 +9,7 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.dialects.semconv import tools as semconv_tools
-from otel_lightning.collector.derive.messages import payloads
+from otel_lightning.collector.derive.messages import token_counts
 from otel_lightning.collector.derive.rows import LlmCall, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
 
@@ -49,7 +49,7 @@ def _read_call(span: Span) -> LlmCall:
     metrics = json_text.as_object(json_text.parse(span.attributes[METRICS]))
     call.response_id = call.response_id or metrics.get("request_id") or None
     cached = reading.count(metrics.get("prompt_cached_tokens"))
-    payloads.fill_usage(call, payloads.Usage(None, None, cached or None, None, None))
+    token_counts.fill_usage(call, token_counts.Usage(None, None, cached or None, None, None))
     if not (call.output_messages or call.output_tokens):
         call.finish_reason = None
     return call

@@ -18,7 +18,7 @@ from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import openinference, semconv
 from otel_lightning.collector.derive.dialects.openinference import calls as openinference_calls
 from otel_lightning.collector.derive.dialects.semconv import tools as semconv_tools
-from otel_lightning.collector.derive.messages import messages, payloads
+from otel_lightning.collector.derive.messages import messages, one_message, payloads
 from otel_lightning.collector.derive.messages.tool_parts import Part, response_part
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Reader, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
@@ -162,7 +162,7 @@ def _outlined(message: Any) -> Iterator[Message]:
     text = message.get("content") if isinstance(message, dict) else None
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(text, str) or str(role) not in {"assistant", "tool"}:
-        yield from messages.read_message(message)
+        yield from one_message.read_message(message)
     elif role == "tool":
         # The results that the model gets in words of the tool's own, such as those of agents, are
         # texts between the outlines of the others.

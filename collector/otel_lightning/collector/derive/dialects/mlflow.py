@@ -11,6 +11,7 @@ from otel_lightning.collector.derive.messages import (
     payloads,
     pydantic_ai_messages,
     stream_chunks,
+    token_counts,
     tool_values,
 )
 from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
@@ -29,7 +30,7 @@ COUNTS = (
     "reasoning_tokens",
     "cache_creation_input_tokens",
 )
-"""The names of the counts in the order of `payloads.Usage`."""
+"""The names of the counts in the order of `token_counts.Usage`."""
 TOOL_NAME, TOOL_ID, RESULT = "tool_name", "tool_id", "result"
 """Where MLflow's plugins for coding agents have a tool's name and the id of the call; and the key
 of the result in an object of its own."""
@@ -108,10 +109,10 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     offered = tool_values.flat_tools(_value(span, "mlflow.chat.tools"))
     # The last one is [] (the request offers no tools) or None (unknown).
     call.tool_definitions = call.tool_definitions or offered or call.tool_definitions
-    payloads.fill_usage(call, _usage(span))
+    token_counts.fill_usage(call, _usage(span))
     if isinstance(answer, dict):
         call.response_model = call.response_model or (model if known else None)
-        payloads.fill_usage(call, payloads.usage(answer.get("usage")))
+        token_counts.fill_usage(call, token_counts.usage(answer.get("usage")))
     sources = [span.attributes.get(f"mlflow.span{side}") for side in ("Inputs", "Outputs")]
     return span_rows.completed(call, *sources)
 
@@ -149,9 +150,9 @@ def _spread(span: Span) -> dict[str, Any]:
     return {key: _value(span, key) for key in span.attributes if "." not in key}
 
 
-def _usage(span: Span) -> payloads.Usage:
+def _usage(span: Span) -> token_counts.Usage:
     counts = json_text.as_object(_value(span, "mlflow.chat.tokenUsage"))
-    return payloads.Usage(*(reading.count(counts.get(name)) for name in COUNTS))
+    return token_counts.Usage(*(reading.count(counts.get(name)) for name in COUNTS))
 
 
 def _read_tool(span: Span) -> ToolCall:

@@ -9,7 +9,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
-from otel_lightning.collector.derive.messages import finish, messages, payloads
+from otel_lightning.collector.derive.messages import finish, messages, token_counts
 from otel_lightning.collector.derive.rows import AgentRun, Attributes, LlmCall, Row, Span
 from otel_lightning.collector.derive.text import json_text
 
@@ -89,7 +89,7 @@ def _read_call(span: Span) -> LlmCall:
         call.output_messages = messages.one_turn([answer]) or None
     call.finish_reason = finish.reason(reason)
     counts = {key: json_text.parse(value) for key, value in fields.items() if "token" in key}
-    payloads.fill_usage(call, payloads.usage(counts))
+    token_counts.fill_usage(call, token_counts.usage(counts))
     return span_rows.completed(call)
 
 

@@ -9,7 +9,12 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import openinference
 from otel_lightning.collector.derive.dialects.openinference import calls as openinference_calls
-from otel_lightning.collector.derive.messages import langchain_results, messages, tool_values
+from otel_lightning.collector.derive.messages import (
+    langchain_results,
+    messages,
+    one_message,
+    tool_values,
+)
 from otel_lightning.collector.derive.rows import LlmCall, Message, Reader, Span
 from otel_lightning.collector.derive.text import json_text
 
@@ -69,5 +74,5 @@ def _answer(text: str, reason: str | None) -> list[Message]:
     if not isinstance(calls, list):
         content, calls = text, []
     message = {"role": "assistant", "content": content, "tool_calls": calls}
-    turns = messages.read_message(message)
+    turns = one_message.read_message(message)
     return [messages.choice([part for turn in turns for part in turn["parts"]], reason)]

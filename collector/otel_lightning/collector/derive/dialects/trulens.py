@@ -8,7 +8,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
-from otel_lightning.collector.derive.messages import payloads
+from otel_lightning.collector.derive.messages import payloads, token_counts
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, spelled_objects
 
@@ -64,7 +64,7 @@ def _read_call(span: Span) -> LlmCall:
     if not is_response:
         call.output_messages = payloads.answer(response)
     counts = {name: reading.integer(attributes, key) for name, key in COUNTS.items()}
-    payloads.fill_usage(call, payloads.Usage(**counts))
+    token_counts.fill_usage(call, token_counts.Usage(**counts))
     # A function may give the model more than it was given, and return less than was answered.
     return span_rows.completed(call, returned, cut=bool(returned) and not is_response)
 

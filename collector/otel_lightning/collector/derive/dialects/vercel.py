@@ -10,7 +10,7 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.dialects.semconv.call_messages import INPUT
-from otel_lightning.collector.derive.messages import finish, messages, payloads, tool_values
+from otel_lightning.collector.derive.messages import finish, messages, token_counts, tool_values
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
 
@@ -76,7 +76,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     sent = messages.conversation(_sent(span), span.memory)
     call.input_messages = messages.with_system(system, sent, span.memory) or None
     call.output_messages = _answer(span, call.finish_reason)
-    payloads.fill_usage(call, _usage(span))
+    token_counts.fill_usage(call, _usage(span))
     _fill_from_provider(call, attributes.get("ai.response.providerMetadata"))
     span_rows.settle_broken_stream(call, attributes.get(REASON))
     keys = (SENT, "ai.response.toolCalls")
@@ -90,7 +90,7 @@ def _read_moved(span: Span, operation: str) -> LlmCall:
     call.agent_name = call.agent_name or reading.text(attributes, "ai.telemetry.functionId")
     if (call.response_id or "").startswith(MADE_UP):
         call.response_id = None
-    payloads.fill_usage(call, _usage(span))
+    token_counts.fill_usage(call, _usage(span))
     span_rows.settle_broken_stream(call, attributes.get(REASON))
     if THOUGHT in attributes:  # it stays where it was
         thought = {"type": "reasoning", "content": attributes[THOUGHT]}
@@ -123,12 +123,12 @@ def _answer(span: Span, finish_reason: str | None) -> list[Message] | None:
     return [messages.choice(message["parts"], finish_reason) for message in turn] or None
 
 
-def _usage(span: Span) -> payloads.Usage:
+def _usage(span: Span) -> token_counts.Usage:
     inputs = ("ai.usage.inputTokens", "gen_ai.usage.input_tokens", "ai.usage.tokens")
     outputs = ("ai.usage.outputTokens", "gen_ai.usage.output_tokens")
     shares = (("ai.usage.cachedInputTokens",), ("ai.usage.reasoningTokens",))
     counts = (reading.integer(span.attributes, *keys) for keys in (inputs, outputs, *shares))
-    return payloads.Usage(*counts)
+    return token_counts.Usage(*counts)
 
 
 def _fill_from_provider(call: LlmCall, text: str | None) -> None:
@@ -137,11 +137,11 @@ def _fill_from_provider(call: LlmCall, text: str | None) -> None:
     for own in metadata.values() if isinstance(metadata, dict) else ():
         if isinstance(own, dict):
             beside = {"input_tokens": call.input_tokens, **own}
-            counts = payloads.usage(own.get("usage", own.get("usageMetadata", beside)))
+            counts = token_counts.usage(own.get("usage", own.get("usageMetadata", beside)))
             call.input_tokens = counts.input_tokens or call.input_tokens
             if "usageMetadata" in own:  # version 5 leaves Gemini's thoughts out of the output
                 call.output_tokens = counts.output_tokens or call.output_tokens
-            payloads.fill_usage(call, counts)
+            token_counts.fill_usage(call, counts)
 
 
 def _read_tool(span: Span) -> ToolCall:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from json import JSONDecodeError, JSONDecoder
 from typing import Any
 
-from otel_lightning.collector.derive.messages import payloads
+from otel_lightning.collector.derive.text import json_text
 
 JOINED = "}{"
 """Occurs in the arguments of joined tool calls."""
@@ -60,7 +60,7 @@ def separated(message: Any, offered: Iterable[Any]) -> Any:
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         return message
     names = [str(tool.get("name")) for tool in offered if isinstance(tool, dict)]
-    flat = [{"id": call.get("id"), **payloads.details(call, "function")} for call in calls]
+    flat = [{"id": call.get("id"), **json_text.object_under(call, "function")} for call in calls]
     separate_calls = [one for call in flat for one in separate(call, names)]
     return (
         message if len(separate_calls) == len(calls) else {**message, "tool_calls": separate_calls}

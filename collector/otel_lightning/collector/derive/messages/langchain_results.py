@@ -6,9 +6,9 @@ This is no dialect: the dialects `langsmith`, `mlflow` and `openinference` read 
 from collections.abc import Mapping
 from typing import Any
 
-from otel_lightning.collector.derive.messages import finish, messages, payloads
-from otel_lightning.collector.derive.messages.payloads import details
+from otel_lightning.collector.derive.messages import finish, messages, token_counts
 from otel_lightning.collector.derive.rows import LlmCall, Message
+from otel_lightning.collector.derive.text import json_text
 
 CHUNK = "ChatGenerationChunk"
 """The type of a choice that was put together from the chunks of a stream."""
@@ -24,7 +24,7 @@ def metadata(result: Any) -> Mapping[str, Any]:
 def fill(call: LlmCall, result: Any) -> None:
     """Set the unknown fields that a result's metadata has: usage, finish reason, id and model."""
     fields = metadata(result)
-    payloads.fill_usage(call, payloads.usage(fields.get("usage_metadata")))
+    token_counts.fill_usage(call, token_counts.usage(fields.get("usage_metadata")))
     call.finish_reason = call.finish_reason or finish.reason(fields.get("finish_reason"))
     call.response_id = call.response_id or fields.get("id")
     call.response_model = call.response_model or fields.get("model_name")
@@ -58,12 +58,15 @@ def _metadata(generation: Mapping[str, Any]) -> Mapping[str, Any]:
 
     The places differ between Python and JavaScript. An id that LangChain made up becomes None.
     """
-    message = details(generation, "message")
-    message = details(message, "kwargs") or message
-    found = {**details(generation, "generation_info", "generationInfo"), **message}
-    found |= {**details(message, "additional_kwargs"), **details(message, "response_metadata")}
+    message = json_text.object_under(generation, "message")
+    message = json_text.object_under(message, "kwargs") or message
+    found = {**json_text.object_under(generation, "generation_info", "generationInfo"), **message}
+    found |= {
+        **json_text.object_under(message, "additional_kwargs"),
+        **json_text.object_under(message, "response_metadata"),
+    }
     # Anthropic's names of these two fields, and those of the Responses API.
     found.setdefault("model_name", found.get("model"))
-    cut = details(found, "incomplete_details").get("reason")
+    cut = json_text.object_under(found, "incomplete_details").get("reason")
     found.setdefault("finish_reason", found.get("stop_reason") or cut or found.get("status"))
     return {**found, "id": None} if str(found.get("id")).startswith(RUNS) else found

@@ -7,7 +7,7 @@ SDK's responses read them with it.
 
 from typing import Any
 
-from otel_lightning.collector.derive.messages.payloads import details
+from otel_lightning.collector.derive.text import json_text
 
 FAKE_ID = "__fake_id__"
 """The id that the SDK gives to every response that it builds. It identifies nothing."""
@@ -27,5 +27,5 @@ def without_made_up_id(response: Any) -> Any:
     if not isinstance(inner, dict) or inner.get("id") != FAKE_ID:
         return response
     items = [item for item in inner.get("output") or () if isinstance(item, dict)]
-    provider_data = details(items[0], "provider_data") if items else {}
+    provider_data = json_text.object_under(items[0], "provider_data") if items else {}
     return {**inner, "id": provider_data.get("response_id"), "model": None}

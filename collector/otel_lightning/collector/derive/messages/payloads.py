@@ -11,40 +11,19 @@ import orjson
 
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.shapes import Plans
-from otel_lightning.collector.derive.messages import messages, tool_values
+from otel_lightning.collector.derive.messages import (
+    messages,
+    one_message,
+    token_counts,
+    tool_values,
+)
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.messages.stream_chunks import CHUNK
 from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.text import json_text
 
 Payload = Mapping[str, Any]
-
-_GEMINI_INPUT = ("prompt_token_count", "promptTokenCount")
 _OLLAMA_INPUT, _OLLAMA_OUTPUT = "prompt_eval_count", "eval_count"
-_INPUT = (
-    "prompt_tokens",
-    "input_tokens",
-    *_GEMINI_INPUT,
-    "inputTokens",
-    "promptTokens",
-    _OLLAMA_INPUT,
-)
-_GEMINI_OUTPUT = ("candidates_token_count", "candidatesTokenCount")
-_PLAIN_OUTPUT = ("completion_tokens", "output_tokens", "outputTokens", "completionTokens")
-_OUTPUT = (*_PLAIN_OUTPUT, *_GEMINI_OUTPUT, _OLLAMA_OUTPUT)
-_THOUGHTS = ("thoughts_token_count", "thoughtsTokenCount", "thoughtsTokens")
-_REASONED = ("reasoning_tokens", "reasoningTokens", "reasoning", *_THOUGHTS)
-_READ = ("cache_read_input_tokens", "cacheReadInputTokens")
-_WRITTEN = ("cache_creation_input_tokens", "cacheCreationInputTokens", "cacheWriteInputTokens")
-_CREATED = (*_WRITTEN, "cache_creation", "cache_creation_tokens", "cache_write_tokens")
-_GEMINI_CACHED = ("cached_content_token_count", "cachedContentTokenCount", "cachedContentTokens")
-_PLAIN_CACHED = ("cached_tokens", "cache_read", "cache_read_tokens", "cachedPromptTokens")
-_CACHED = (*_PLAIN_CACHED, *_READ, *_GEMINI_CACHED)
-_INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
-_OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details", "output_token_details")
-_TOTAL = ("total_tokens", "totalTokens", "total_token_count")
-_PLAIN_COUNTS = {*_INPUT, *_OUTPUT, *_TOTAL}
-"""Keys of a usage object without cached tokens or reasoning."""
 HISTORIES = ("messages", "input", "contents", "prompt")
 """The keys of a request under which providers expect the messages."""
 CONFIGS = ("config", "toolConfig", "kwargs")
@@ -68,19 +47,6 @@ FEEDBACKS = ("prompt_feedback", "promptFeedback")
 USAGES = ("usage", "usage_metadata", "usageMetadata")
 MOST_TOOLS = 64
 """Maximum number of cached lists of tools. When it is reached, the cache is cleared."""
-
-
-class Usage(NamedTuple):
-    """Token counts of one call. Input tokens include cached ones, output tokens include reasoning.
-
-    None means unknown.
-    """
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cached_input_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
 
 
 class _Request(NamedTuple):
@@ -132,7 +98,7 @@ def fill_from_request(call: LlmCall, request: Any, memory: MessageMemory | None 
     # The request is complete, so a request without tools offers none: [] and not None (unknown).
     call.tool_definitions = request_tools(request) or []
     given = {key: value for key in plan.parameters if _is_given(value := request[key])}
-    config = details(request, *CONFIGS) if plan.has_more else {}
+    config = json_text.object_under(request, *CONFIGS) if plan.has_more else {}
     call.request_params = {**_parameters(config), **given} if config else given
     return True
 
@@ -184,7 +150,9 @@ def request_messages(request: Payload, memory: MessageMemory | None = None) -> l
 
 def _instructions(request: Payload) -> Any:
     """Return the system prompt that stands apart from the messages of a request."""
-    return _first_set(request, SYSTEMS) or _first_set(details(request, *CONFIGS), SYSTEMS)
+    return _first_set(request, SYSTEMS) or _first_set(
+        json_text.object_under(request, *CONFIGS), SYSTEMS
+    )
 
 
 def _first_set(payload: Payload, keys: Iterable[str]) -> Any:
@@ -200,7 +168,7 @@ def request_tools(request: Payload) -> list[Any] | None:
     plan = _REQUESTS[tuple(request)]
     offered = request["tools"] if plan.has_tools else None
     if not offered and plan.has_more:
-        offered = details(request, *CONFIGS).get("tools")
+        offered = json_text.object_under(request, *CONFIGS).get("tools")
     return _flat_tools(offered) if offered else None
 
 
@@ -233,7 +201,7 @@ def answer(value: Any) -> list[Message] | None:
 def _answer_message(item: Any) -> Payload:
     if not isinstance(item, dict):
         return {"role": "assistant", "content": item}
-    inner = details(item, "message") or item
+    inner = json_text.object_under(item, "message") or item
     if _is_bare(inner):
         inner = {"content": inner["text"], **inner}
     reason = item.get("finishReason")
@@ -290,10 +258,10 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
         call.is_broken_off = True
     for key in plan.usages:
         if isinstance(counts := response[key], dict):
-            fill_usage(call, usage(counts))
+            token_counts.fill_usage(call, token_counts.usage(counts))
             break
     if _OLLAMA_INPUT in response:  # it has no usage object
-        fill_usage(call, usage(response))
+        token_counts.fill_usage(call, token_counts.usage(response))
     if plan.has_choices or "prompt_token_ids" in response:
         _fill_tokens(call, response)
     if called := response.get(CALLED_TOOLS):
@@ -315,7 +283,7 @@ def _fill_calls(call: LlmCall, called: Any) -> None:
 
 def _refusal(response: Payload) -> str | None:
     """Return the finish reason of a response without outputs: Gemini may refuse the prompt."""
-    feedback = details(response, *FEEDBACKS)
+    feedback = json_text.object_under(response, *FEEDBACKS)
     blocked = feedback.get("block_reason") or feedback.get("blockReason")
     return "content_filter" if blocked else None
 
@@ -336,22 +304,26 @@ def response_messages(response: Payload) -> list[Message] | None:
         return [_chat_choice(choice) for choice in choices if isinstance(choice, dict)]
     # OpenAI's Responses API.
     if isinstance(response.get("output"), list):
-        status = details(response, "incomplete_details")
+        status = json_text.object_under(response, "incomplete_details")
         ended = status.get("reason") or response.get("status")
         return _turn(response["output"], ended)
-    alone = "parts" in details(response, "content")  # Google ADK keeps only the first candidate
+    alone = "parts" in json_text.object_under(
+        response, "content"
+    )  # Google ADK keeps only the first candidate
     if isinstance(candidates := [response] if alone else response.get("candidates"), list):
         return [_candidate(one) for one in candidates if isinstance(one, dict)]
-    if details(response, *FEEDBACKS):  # Gemini refused the prompt
+    if json_text.object_under(response, *FEEDBACKS):  # Gemini refused the prompt
         return []
     # Anthropic's. An item of the Responses API has content too, but no stop reason.
     if "content" in response and "stop_reason" in response:
         return _turn([{**response, "role": "assistant"}], response["stop_reason"])
-    message = details(details(response, "output"), "message")  # Bedrock's
+    message = json_text.object_under(
+        json_text.object_under(response, "output"), "message"
+    )  # Bedrock's
     if "done" in response:
-        message = details(response, "message")  # Ollama's
+        message = json_text.object_under(response, "message")  # Ollama's
     if "id" in response and "finish_reason" in response:
-        message = details(response, "message")  # Cohere's
+        message = json_text.object_under(response, "message")  # Cohere's
     # A plain completion of Ollama or Workers AI; LlamaIndex's engines have sources.
     if isinstance(text := response.get("response"), str) and "sources" not in response:
         message = {"role": "assistant", "content": text, "tool_calls": response.get("tool_calls")}
@@ -360,12 +332,12 @@ def response_messages(response: Payload) -> list[Message] | None:
 
 
 def _chat_choice(choice: Payload) -> Message:
-    message, reason = details(choice, "message"), choice.get("finish_reason")
+    message, reason = json_text.object_under(choice, "message"), choice.get("finish_reason")
     if not message and isinstance(text := choice.get("text"), str):  # of a completion model
         message = {"role": "assistant", "content": text}
-    if "role" in message and (plain := messages.plain_text(message)) is not None:
+    if "role" in message and (plain := one_message.plain_text(message)) is not None:
         return messages.choice(plain["parts"], reason)
-    turns = messages.read_message({"role": "assistant", **message})
+    turns = one_message.read_message({"role": "assistant", **message})
     return messages.choice([part for turn in turns for part in turn["parts"]], reason)
 
 
@@ -373,7 +345,7 @@ def _candidate(candidate: Payload) -> Message:
     """Return one of Gemini's answers, whose tool calls and text are parts of its content."""
     reason = candidate.get("finish_reason", candidate.get("finishReason"))
     reason = GEMINI_REASONS.get(reason, reason) if isinstance(reason, int) else reason
-    (turn,) = messages.one_turn([{**details(candidate, "content"), "role": "model"}])
+    (turn,) = messages.one_turn([{**json_text.object_under(candidate, "content"), "role": "model"}])
     return messages.choice(turn["parts"], reason)
 
 
@@ -382,84 +354,6 @@ def _turn(items: list[Any], ended: object) -> list[Message]:
     choices = [[_answer_message(item)] for item in items] if bare else [items]
     turns = (turn for choice in choices for turn in messages.one_turn(choice))
     return [messages.choice(turn["parts"], ended) for turn in turns]
-
-
-class _Counts(NamedTuple):
-    """Under which keys of a usage object the counts are."""
-
-    inputs: list[str]
-    outputs: list[str]
-    is_plain: bool
-    """Whether it has neither cached tokens nor reasoning."""
-
-
-def _counts(keys: tuple[str, ...]) -> _Counts:
-    return _Counts(
-        inputs=[key for key in _INPUT if key in keys],
-        outputs=[key for key in _OUTPUT if key in keys],
-        is_plain=_PLAIN_COUNTS.issuperset(keys),
-    )
-
-
-_COUNTS = Plans(_counts)
-
-
-def usage(counts: Any) -> Usage:
-    """Return the token counts of any provider's usage object.
-
-    Anthropic and Bedrock exclude cached tokens from the input tokens, and Gemini and xAI exclude
-    reasoning from the output tokens. The conventions include both, so they are added here.
-    """
-    if not isinstance(counts, dict):
-        return Usage()
-    counts = details(counts, "tokens") or counts  # Cohere's, beside the units that it bills
-    plan = _COUNTS[tuple(counts)]
-    given, answered = _count(counts, plan.inputs), _count(counts, plan.outputs)
-    if plan.is_plain:
-        return Usage(given, answered)
-    # Providers without such details have the counts in the usage object itself.
-    inputs = details(counts, *_INPUT_DETAILS) or counts
-    outputs = details(counts, *_OUTPUT_DETAILS) or counts
-    if given is not None:
-        given += (_count(counts, _READ) or 0) + (_count(counts, _WRITTEN) or 0)
-    if answered is not None:
-        answered += _count(counts, _THOUGHTS) or 0
-    reasoned, total = _count(outputs, _REASONED), _count(counts, _TOTAL)
-    if reasoned and given is not None and answered is not None:
-        # xAI's counts have the form of OpenAI's, and only their sum tells them apart.
-        answered += reasoned if total == given + answered + reasoned else 0
-    return Usage(given, answered, _count(inputs, _CACHED), reasoned, _count(inputs, _CREATED))
-
-
-def fill_usage(call: LlmCall, counts: Usage) -> None:
-    """Set the token counts that are not known yet."""
-    if call.input_tokens is None:
-        call.input_tokens = counts.input_tokens
-    if call.output_tokens is None:
-        call.output_tokens = counts.output_tokens
-    if call.cached_input_tokens is None:
-        call.cached_input_tokens = counts.cached_input_tokens
-    if call.reasoning_tokens is None:
-        call.reasoning_tokens = counts.reasoning_tokens
-    if call.cache_creation_input_tokens is None:
-        call.cache_creation_input_tokens = counts.cache_creation_input_tokens
-
-
-def _count(counts: Payload, keys: Iterable[str]) -> int | None:
-    """Return the first of these counts that is a whole number."""
-    for key in keys:
-        value = counts.get(key)
-        if value is not None and (count := reading.count(value)) is not None:
-            return count
-    return None
-
-
-def details(counts: Payload, *keys: str) -> Payload:
-    """Return the object under the first of these keys that holds one; {} if there is none."""
-    for key in keys:
-        if isinstance(inner := counts.get(key), dict):
-            return inner
-    return {}
 
 
 def _fill_tokens(call: LlmCall, response: Payload) -> None:
@@ -473,7 +367,7 @@ def _fill_tokens(call: LlmCall, response: Payload) -> None:
     call.prompt_token_ids = call.prompt_token_ids or reading.token_ids(prompt)
     sampled = reading.token_ids(first.get("token_ids"))
     call.completion_token_ids = call.completion_token_ids or sampled
-    tokens = details(first, "logprobs").get("content")
+    tokens = json_text.object_under(first, "logprobs").get("content")
     call.completion_logprobs = call.completion_logprobs or logprobs(tokens)
 
 

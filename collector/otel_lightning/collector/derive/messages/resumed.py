@@ -1,7 +1,8 @@
 """Histories that continue one that was read before: only what is new is parsed."""
 
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
-from otel_lightning.collector.derive.messages.messages import SHORT, conversation, only_calls
+from otel_lightning.collector.derive.messages.messages import SHORT, conversation
+from otel_lightning.collector.derive.messages.one_message import only_calls
 from otel_lightning.collector.derive.rows import Message
 from otel_lightning.collector.derive.text.json_text import parse
 

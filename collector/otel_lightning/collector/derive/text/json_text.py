@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -35,6 +36,14 @@ def parse(text: str | None) -> Any:
 def as_object(value: Any) -> dict[str, Any]:
     """Return a JSON object itself, and {} for any other value."""
     return value if isinstance(value, dict) else {}
+
+
+def object_under(value: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """Return the object under the first of these keys that holds one; {} if there is none."""
+    for key in keys:
+        if isinstance(inner := value.get(key), dict):
+            return inner
+    return {}
 
 
 def _parse_loosely(text: str) -> Any:

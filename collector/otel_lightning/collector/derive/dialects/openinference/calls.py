@@ -18,7 +18,9 @@ from otel_lightning.collector.derive.messages import (
     finish,
     langchain_results,
     messages,
+    one_message,
     payloads,
+    token_counts,
     tool_values,
 )
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
@@ -341,7 +343,7 @@ def _fill_metadata(call: LlmCall, payload: Any) -> None:
         return
     langchain_results.fill(call, payload)
     call.response_model = call.response_model or payload.get("model")
-    payloads.fill_usage(call, payloads.usage(payload.get("usage")))
+    token_counts.fill_usage(call, token_counts.usage(payload.get("usage")))
     call.finish_reason = call.finish_reason or finish.reason(payload.get("finish_reason"))
 
 
@@ -357,7 +359,9 @@ def _answer(payload: Any) -> list[Message]:
     """Return the answer of AutoGen, Mastra or OpenAI (text, tool calls or both), or DSPy (text)."""
     answer = json_text.as_object(payload)
     if answer.get("tool_calls") or answer.get("refusal"):  # OpenAI's message, DSPy's with a text
-        return messages.read_message({"role": "assistant", "content": answer.get("text"), **answer})
+        return one_message.read_message(
+            {"role": "assistant", "content": answer.get("text"), **answer}
+        )
     content = answer.get("content") or answer.get("toolCalls") or answer.get("text")
     if isinstance(content, list):
         content = [{"type": "tool-call", **call} for call in content if isinstance(call, dict)]
@@ -365,7 +369,7 @@ def _answer(payload: Any) -> list[Message]:
     if not content and not thought:
         return []
     message = {"role": "assistant", "content": content, REASONED: thought}
-    return messages.read_message(message)
+    return one_message.read_message(message)
 
 
 def _completions(span: Span) -> list[Message]:

@@ -16,7 +16,7 @@ from otel_lightning.collector.derive.messages import (
     content_blocks,
     joined_calls,
     messages,
-    payloads,
+    one_message,
     tool_parts,
     tool_values,
 )
@@ -115,7 +115,7 @@ def conversation(found: list[Place], span: Span) -> list[Message]:
             history.append(message)
         else:
             plain = _plain_message(flattened.filled(place.tree, attributes), span)
-            history += messages.read_message(plain)
+            history += one_message.read_message(plain)
     return messages.joined(history, span.memory)
 
 
@@ -123,12 +123,14 @@ def _text(place: Place, attributes: Attributes) -> Message | None:
     """Return a message of plain text, or None for any other message."""
     role = attributes[place.role]
     if not place.call_id:
-        return None if role == "tool" else messages.plain_message(role, attributes[place.content])
+        return (
+            None if role == "tool" else one_message.plain_message(role, attributes[place.content])
+        )
     call_id = attributes[place.call_id]
     # A user's message that names a tool call is a tool's response, which `read_message` recognises.
     if role != "tool" or call_id.startswith(ITEM):
         return None
-    return messages.plain_message(role, attributes[place.content], call_id)
+    return one_message.plain_message(role, attributes[place.content], call_id)
 
 
 def _asking(place: Place, attributes: Attributes) -> Message | None:
@@ -210,7 +212,7 @@ def _has_both(call: Any) -> bool:
 
 def _id_inside(message: dict[str, Any]) -> str | None:
     """Return the id of the tool call that a message answers, which BeeAI writes into its blocks."""
-    blocks = (payloads.details(block, "message") for block in message.get("contents", ()))
+    blocks = (json_text.object_under(block, "message") for block in message.get("contents", ()))
     return next(filter(None, (block.get("tool_call_id") for block in blocks)), None)
 
 
@@ -271,7 +273,9 @@ def prompt(span: Span) -> list[Message]:
 def texts(span: Span, prefix: str, name: str) -> list[Any]:
     """Return the texts of the items under a prefix, such as `llm.prompts.0.prompt.text`."""
     items = flattened.nested(span.attributes, prefix)
-    return [payloads.details(item, name).get("text") for item in items if isinstance(item, dict)]
+    return [
+        json_text.object_under(item, name).get("text") for item in items if isinstance(item, dict)
+    ]
 
 
 def _tool_keys(shape: Shape) -> tuple[str, ...]:

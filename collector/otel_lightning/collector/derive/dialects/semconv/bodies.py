@@ -37,7 +37,7 @@ def fill_from_request(call: LlmCall, body: payloads.Payload) -> None:
 def fill_from_response(call: LlmCall, text: str | None) -> bool:
     """Set the fields of a call from the response that a text holds; return whether it holds one."""
     value = _object(text)
-    whole = payloads.details(value, RESULT) or value
+    whole = json_text.object_under(value, RESULT) or value
     if _has_vectors(whole):  # Cloudflare calls them chats, too
         call.operation, call.output_messages = "embeddings", None
         return True

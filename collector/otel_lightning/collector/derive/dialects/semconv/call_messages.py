@@ -8,7 +8,7 @@ from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.shapes import Shape
 from otel_lightning.collector.derive.dialects.semconv import bodies
 from otel_lightning.collector.derive.dialects.semconv.events import CHOICE, EVENTS, listed, records
-from otel_lightning.collector.derive.messages import messages, payloads, resumed
+from otel_lightning.collector.derive.messages import messages, one_message, payloads, resumed
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Message, Span
@@ -201,10 +201,10 @@ def of_run(span: Span) -> list[Message] | None:
 
 def _fill_texts(call: LlmCall, attributes: Attributes) -> bool:
     """Set the messages of a call that sent one plain text and got one; return whether it did."""
-    sent = messages.one_text(json_text.parse(attributes[INPUT]))
+    sent = one_message.one_text(json_text.parse(attributes[INPUT]))
     if sent is None or sent["parts"][0]["content"].startswith(ITEMS):
         return False
-    answered = messages.one_text(json_text.parse(attributes[OUTPUT]))
+    answered = one_message.one_text(json_text.parse(attributes[OUTPUT]))
     if answered is None or answered["parts"][0]["content"].startswith(ITEMS):
         return False
     answered["role"] = "assistant"

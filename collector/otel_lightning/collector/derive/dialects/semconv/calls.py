@@ -12,7 +12,7 @@ from otel_lightning.collector.derive.dialects.semconv.call_messages import SENTR
 from otel_lightning.collector.derive.dialects.semconv.events import USAGE_EVENT, logprobs
 from otel_lightning.collector.derive.dialects.semconv.settings import Settings, is_setting
 from otel_lightning.collector.derive.histories import lost_arguments
-from otel_lightning.collector.derive.messages import payloads, tool_values
+from otel_lightning.collector.derive.messages import payloads, token_counts, tool_values
 from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Span
 from otel_lightning.collector.derive.text import json_text
@@ -143,7 +143,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
         call.completion_logprobs = call.completion_logprobs or logprobs(span)
         for event in span.events:  # Ax writes the counts as an event of their own
             if event.name == USAGE_EVENT:
-                payloads.fill_usage(call, counts.usage(event.attributes))
+                token_counts.fill_usage(call, counts.usage(event.attributes))
     cut = cut or (span.scope_name in LAST_PIECES and _has_text(call))
     call = span_rows.completed(call, cut=cut)
     return span_rows.without_doubtful_reason(call, settings.reasons[0])
@@ -154,9 +154,9 @@ def _fill_whole(call: LlmCall, attributes: Attributes) -> None:
     response = without_made_up_id(json_text.parse(attributes.get("response")))
     if payloads.fill_from_response(call, response):
         call.tool_definitions = call.tool_definitions or payloads.request_tools(response)
-    payloads.fill_usage(call, counts.usage(attributes))
+    token_counts.fill_usage(call, counts.usage(attributes))
     if raw := reading.text(attributes, *counts.RAW_USAGE):
-        payloads.fill_usage(call, payloads.usage(json_text.parse(raw)))
+        token_counts.fill_usage(call, token_counts.usage(json_text.parse(raw)))
 
 
 def _id_inside(attributes: Attributes) -> str | None:

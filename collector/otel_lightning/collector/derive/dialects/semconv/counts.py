@@ -2,7 +2,7 @@
 
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import Fields
-from otel_lightning.collector.derive.messages import payloads
+from otel_lightning.collector.derive.messages import token_counts
 from otel_lightning.collector.derive.rows import Attributes
 
 USAGE = (
@@ -31,11 +31,11 @@ USAGE = (
         "gen_ai.usage.input_tokens.cache_write",
     ),
 )
-"""The spellings of each token count, in the order of `payloads.Usage`."""
+"""The spellings of each token count, in the order of `token_counts.Usage`."""
 COUNTS = Fields(
     **{
         name: reading.one_integer(*keys)
-        for name, keys in zip(payloads.Usage._fields, USAGE, strict=True)
+        for name, keys in zip(token_counts.Usage._fields, USAGE, strict=True)
     }
 )
 TOTALS = ("gen_ai.usage.total_tokens", "llm.usage.total_tokens")
@@ -43,6 +43,6 @@ RAW_USAGE = ("gen_ai.usage.raw", "mirascope.response.usage")
 """Attributes with the provider's own usage object."""
 
 
-def usage(attributes: Attributes) -> payloads.Usage:
+def usage(attributes: Attributes) -> token_counts.Usage:
     """Return the token counts under the conventions' keys, including early spellings."""
-    return payloads.Usage(*(reading.integer(attributes, *keys) for keys in USAGE))
+    return token_counts.Usage(*(reading.integer(attributes, *keys) for keys in USAGE))
