@@ -57,10 +57,10 @@ def killing(loader: Loader, trace: bytes) -> Iterator[None]:
 
     def kill() -> None:
         while not over.wait(0.01):
-            for flight in [*loader._refresher._flights]:
-                if trace.hex() in flight.traces:
+            for batch in [*loader._refresher._sent.batches]:
+                if trace.hex() in batch.traces:
                     with suppress(ProcessLookupError):
-                        os.kill(flight.worker.pid, signal.SIGKILL)
+                        os.kill(batch.worker.pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()

@@ -1,4 +1,4 @@
-"""Deriving in worker processes: the same tables, whatever is in flight and whoever dies."""
+"""Deriving in worker processes: the same tables, whatever is in batch and whoever dies."""
 
 import os
 import random
@@ -34,6 +34,7 @@ from otel_lightning.collector.refresh.closed_set import closed_set
 from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.refresher import Refresher
+from otel_lightning.collector.refresh.sent_batches import SentBatches
 from otel_lightning.collector.refresh.workers import message_kinds, worker_process, worker_watch
 from otel_lightning.collector.refresh.workers import worker as working
 from otel_lightning.collector.refresh.workers.quarantine import MOST_DEATHS
@@ -84,7 +85,7 @@ def test_a_worker_that_is_stopped_is_killed_and_replaced(
         monkeypatch.setattr(working, "STALLED_SECONDS", 1.0)
         load(store, WITH_REWARD, dead_letters=tmp_path)
         refresher.step(FEW, paced=False)
-        os.kill(refresher._flights[0].worker.pid, signal.SIGSTOP)
+        os.kill(refresher._sent.batches[0].worker.pid, signal.SIGSTOP)
         derive_all(refresher)
         assert refresher.pool.restarts >= 1
         assert tables(store) == expected()
@@ -181,11 +182,11 @@ def test_rows_whose_worker_dies_between_two_commits_are_there_once(
     with opened(tmp_path) as (store, refresher):
         load(store, WITH_REWARD, dead_letters=tmp_path)
         refresher.step(paced=False)
-        (flight,) = refresher._flights
-        worker = flight.worker
+        (batch,) = refresher._sent.batches
+        worker = batch.worker
         eventually(lambda: worker.is_ready)
-        while not flight.is_read:
-            refresher._advance(flight, Backoff())
+        while not batch.is_asked_for_rows:
+            refresher._advance(batch, Backoff())
             eventually(lambda: worker.is_ready)
         first = [
             worker._answers.get(timeout=LIMIT_S) for _ in (message_kinds.NAME, message_kinds.ROWS)
@@ -195,7 +196,7 @@ def test_rows_whose_worker_dies_between_two_commits_are_there_once(
             pass
         for answer in (*first, (working.DIED, b"")):  # as if it had sent no more
             worker._answers.put(answer)
-        refresher._advance(flight, Backoff())
+        refresher._advance(batch, Backoff())
         assert refresher.pool.restarts == 1
         assert len(store.query(f"FROM {first[0][1].decode()}"))
         derive_all(refresher)
@@ -214,7 +215,7 @@ def test_traces_that_are_given_up_again_and_again_raise_an_alarm(
         try:
             # A faulty rule: each batch waits for another one.
             with monkeypatch.context() as faulty:
-                faulty.setattr(Refresher, "_has_to_wait_for_another", lambda *_: True)
+                faulty.setattr(SentBatches, "has_to_wait", lambda *_: True)
                 loader.start()
                 eventually(lambda: [one.name for one in alarms.raised()] == ["retrying"])
                 assert loader.derive_retries >= 3
@@ -273,9 +274,9 @@ def test_batches_that_belong_together_end_whichever_is_answered_first(
         for _ in range(20 * len(WITH_REWARD)):
             if not refresher._send_some(1, Backoff()) and not refresher.is_working:
                 break
-            flight = refresher._flights[answered]
-            eventually(lambda worker=flight.worker: worker.is_ready)  # type: ignore[misc]
-            refresher._advance(flight, Backoff())
+            batch = refresher._sent.batches[answered]
+            eventually(lambda worker=batch.worker: worker.is_ready)  # type: ignore[misc]
+            refresher._advance(batch, Backoff())
         assert not refresher.is_working
         assert tables(store) == expected()
 
@@ -287,7 +288,7 @@ def test_a_worker_that_dies_is_replaced_and_nothing_is_lost(
         load(store, WITH_REWARD, dead_letters=tmp_path)
         refresher.step(FEW, paced=False)
         assert refresher.is_working
-        victim = refresher._flights[0].worker.pid
+        victim = refresher._sent.batches[0].worker.pid
         os.kill(victim, signal.SIGKILL)
         derive_all(refresher)
         assert tables(store) == expected()
@@ -307,9 +308,9 @@ def test_a_trace_that_kills_each_worker_is_reported_and_holds_up_no_others(tmp_p
             with suppress(WorkerDiedError):
                 refresher.step(FEW, paced=False)
             # Before the next step, which would ask for the rows, and the trace would be derived.
-            for flight in refresher._flights:
-                if killing in flight.names:
-                    os.kill(flight.worker.pid, signal.SIGKILL)
+            for batch in refresher._sent.batches:
+                if killing in batch.names:
+                    os.kill(batch.worker.pid, signal.SIGKILL)
             if not refresher.wait(0.05):
                 # An innocent trace may have been in each of the batches.
                 refresher.quarantine.retry_now()
@@ -410,7 +411,7 @@ def test_retention_ends_no_worker(settings: LoaderSettings, tmp_path: Path) -> N
         with closing(loader._refresher) as refresher:
             refresher.start()
             refresher.step(FEW, paced=False)
-            workers = {flight.worker for flight in refresher._flights}
+            workers = {batch.worker for batch in refresher._sent.batches}
             assert workers
             loader._retain()
             derive_all(refresher)
@@ -423,7 +424,7 @@ def test_an_error_in_a_worker_is_raised_and_the_traces_stay_stale(tmp_path: Path
         load(store, SENT, dead_letters=tmp_path)
         refresher.step(FEW, paced=False)
         stale = store.query("SELECT DISTINCT id FROM stale ORDER BY ALL")
-        worker = refresher._flights[0].worker
+        worker = refresher._sent.batches[0].worker
         eventually(lambda: worker.is_ready)
         worker.keys()
         worker._send(
@@ -439,7 +440,7 @@ def test_a_batch_that_breaks_a_worker_is_derived_without_it(tmp_path: Path) -> N
     with opened(tmp_path) as (store, refresher):
         load(store, SENT, dead_letters=tmp_path)
         refresher.step(FEW, paced=False)
-        worker = refresher._flights[0].worker
+        worker = refresher._sent.batches[0].worker
         eventually(lambda: worker.is_ready)
         worker.keys()
         worker._send(
@@ -457,7 +458,7 @@ def test_workers_are_started_and_get_equal_parts_before_a_store_is_derived(tmp_p
         assert spans <= 2 * at_once < 3 * spans
         assert len(refresher.pool.idle) == 2
         refresher.step(at_once, paced=False)
-        assert len(refresher._flights) == 2
+        assert len(refresher._sent.batches) == 2
         derive_all(refresher)
         assert tables(store) == expected()
 

@@ -9,9 +9,7 @@ stale.
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -21,6 +19,7 @@ from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.logs_without_trace import refresh_logs_without_trace
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE, refresh_with_more_memory
+from otel_lightning.collector.refresh.sent_batches import SentBatch, SentBatches
 from otel_lightning.collector.refresh.workers.pool import WAIT_SECONDS, WorkerPool
 from otel_lightning.collector.refresh.workers.quarantine import MOST_DEATHS, Quarantine
 from otel_lightning.collector.refresh.workers.worker import Worker, WorkerDiedError, WorkerError
@@ -39,7 +38,7 @@ SPANS_A_TRACE = 20
 IDLE_SECONDS = 60.0
 """Time without a batch after which the workers are ended."""
 HELD = Sql("(FROM held)")
-"""The traces and rollouts not to pick: those in flight, and those that wait."""
+"""The traces and rollouts not to pick: those in batch, and those that wait."""
 
 
 class Step(NamedTuple):
@@ -53,27 +52,6 @@ class Step(NamedTuple):
     """Whether the step did anything."""
     batch_seconds: float
     """Time from the beginning to the end of the batch that was derived last."""
-
-
-@dataclass
-class _Flight:
-    """A batch in a worker."""
-
-    worker: Worker
-    closed: ClosedSet
-    began: float
-    """When it began, by the clock of `Backoff`."""
-    sent: float
-    """When it began, by the monotonic clock."""
-    names: set[str]
-    """The rollouts, or ids of single traces, that were picked."""
-    traces: set[str] = field(default_factory=set)
-    is_read: bool = False
-    """Whether the worker was asked for the rows."""
-    blocked: set[str] = field(default_factory=set)
-    """Names of batches that were given up because they belong with this one."""
-    is_given_up: bool = False
-    """Whether the answer of the worker is not used, because an earlier batch has the traces."""
 
 
 class Refresher:
@@ -91,23 +69,22 @@ class Refresher:
         """
         self._store = store
         self.pool = WorkerPool(store, workers if workers > 1 else 0, wake)
-        self._flights: list[_Flight] = []
+        self._sent = SentBatches(self.pool)
         self._used_at = time.monotonic()
         self._spent = 0.0  # seconds for batches that are not derived yet
         self._deaths = 0
         self._batch_seconds = 0.0
-        self._retries: Counter[str] = Counter()  # by the names of batches that were given up
         self.quarantine = Quarantine(store)
         self.backoff = Backoff()
 
     @property
     def is_working(self) -> bool:
         """Whether batches are in flight, or traces wait for a worker that is being started."""
-        return bool(self._flights) or bool(self._awaited)
+        return bool(self._sent.batches) or bool(self._awaited)
 
     def traces_in_flight(self) -> set[str]:
         """Return the ids of the traces that worker processes derive at present."""
-        return {trace_id for flight in self._flights for trace_id in flight.traces}
+        return self._sent.trace_ids()
 
     @property
     def retries(self) -> int:
@@ -115,12 +92,12 @@ class Refresher:
 
         A few times are normal, because batches that belong together give way to each other.
         """
-        return max(self._retries.values(), default=0)
+        return self._sent.most_retries
 
     @property
     def is_ready(self) -> bool:
         """Whether a worker has answered."""
-        expected = [flight.worker for flight in self._flights]
+        expected = [batch.worker for batch in self._sent.batches]
         return any(worker.is_ready for worker in (*expected, *self._awaited))
 
     def wait(self, seconds: float = WAIT_SECONDS) -> bool:
@@ -139,16 +116,16 @@ class Refresher:
         # A new `Backoff` knows no rollout, so nothing waits.
         backoff = self.backoff if paced else Backoff()
         # Batches in flight are brought to their end, also when little is stale by now.
-        if not self._flights and not self._has_workers():
+        if not self._sent.batches and not self._has_workers():
             ids = refresh_with_more_memory(self._store, spans_at_once, backoff)
-            self._retries.clear()  # here no batch gives way to another
+            self._sent.forget_retries()  # here no batch gives way to another
             self.quarantine.forget_derived()
             seconds = time.monotonic() - began
             return Step(ids, seconds, ids > 0, seconds)
         try:
             # A copy, because batches that end are removed from the list.
             ids = sum(
-                self._advance(one, backoff) for one in [*self._flights] if one.worker.is_ready
+                self._advance(one, backoff) for one in [*self._sent.batches] if one.worker.is_ready
             )
             ids += refresh_logs_without_trace(self._store)
             is_sent = self._send_some(spans_at_once, backoff)
@@ -193,15 +170,12 @@ class Refresher:
 
     def await_sent(self) -> None:
         """Wait until no other thread reads spans for a worker."""
-        for flight in self._flights:
-            flight.worker.await_sent()
+        for batch in self._sent.batches:
+            batch.worker.await_sent()
 
     def give_up(self) -> None:
         """Give up all batches in flight; their traces stay stale."""
-        for flight in self._flights:
-            self.pool.end(flight.worker)
-            self._retries.update(flight.names)
-        self._flights = []
+        self._sent.give_up()
 
     def close(self) -> None:
         """End all workers."""
@@ -244,108 +218,53 @@ class Refresher:
         """The workers that are being started, if traces wait for one of them."""
         return self.pool.starting if self.quarantine.has_deaths else []
 
-    def _advance(self, flight: _Flight, backoff: Backoff) -> int:
+    def _advance(self, batch: SentBatch, backoff: Backoff) -> int:
         """Go on with a batch whose worker has answered; return how many traces were derived."""
         try:
-            if flight.is_read:
-                return self._replace_rows(flight, backoff)
-            self._follow(flight, flight.worker.keys())
+            if batch.is_asked_for_rows:
+                return self._replace_rows(batch, backoff)
+            self._follow(batch, batch.worker.keys())
         except WorkerDiedError as error:
-            self._note_death(flight, error)
+            self._note_death(batch, error)
         except BaseException:
             # The worker may be in the middle of an answer, so it cannot be used again.
-            self._end(flight)
+            self._sent.end(batch)
             raise
         return 0
 
-    def _note_death(self, flight: _Flight, error: WorkerDiedError) -> None:
-        self._retries.update(flight.names)
-        self._end(flight)
+    def _note_death(self, batch: SentBatch, error: WorkerDiedError) -> None:
+        self._sent.note_death(batch)
         self._deaths += 1
         self.pool.restarts += 1
         if not self.quarantine.holds_traces:
             logger.warning("%s It is replaced, and its batch is derived again.", error)
-        self.quarantine.note_death(flight.names)
+        self.quarantine.note_death(batch.names)
         # Nobody would notice, because other batches may be derived.
         if self._deaths >= MOST_DEATHS or self.quarantine.holds_traces:
             raise error
 
-    def _end(self, flight: _Flight) -> None:
-        self._flights.remove(flight)
-        self.pool.end(flight.worker)
-
-    def _follow(self, flight: _Flight, keys: TiedKeys) -> None:
-        if flight.is_given_up:
+    def _follow(self, batch: SentBatch, keys: TiedKeys) -> None:
+        if batch.is_given_up:
             # The worker itself is fine: its answer has been read, so it is free for another batch.
-            self._put_back(flight)
+            self._sent.put_back(batch)
             return
-        closed = flight.closed
+        closed = batch.closed
         with self._store.transaction():
             closed.follow(keys)
-            if closed.has_to_wait() or self._has_to_wait_for_another(flight):
-                self._put_back(flight)
+            if closed.has_to_wait() or self._sent.has_to_wait(batch):
+                self._sent.put_back(batch)
                 return
-            self._read(flight)
+            batch.go_on()
 
-    def _put_back(self, flight: _Flight) -> None:
-        """End a batch that is not derived; its traces are picked again."""
-        self._retries.update(flight.names)
-        self._release(flight)
-
-    def _release(self, flight: _Flight) -> None:
-        self._flights.remove(flight)
-        self.pool.release(flight.worker)
-
-    def _has_to_wait_for_another(self, flight: _Flight) -> bool:
-        """Return whether keys lead into a batch that goes first; this one is picked again after it.
-
-        The batch that began first goes first, so that one always comes to its end. If each waited
-        for the other, both could be given up and picked again for ever. A batch whose rows were
-        asked for comes to its end in any case, so that it goes first too.
-        """
-        frontier = set(flight.closed.frontier())
-        overlapping = [one for one in self._flights if one is not flight and one.traces & frontier]
-        # `_flights` is in the order in which the batches began.
-        began = self._flights.index(flight)
-        for other in overlapping:
-            if other.is_read or self._flights.index(other) < began:
-                other.blocked |= flight.names
-                return True
-        for other in overlapping:
-            flight.blocked |= other.names
-            # This batch now reads these traces. The other one is released when its worker answers.
-            other.traces.clear()
-            other.is_given_up = True
-        return False
-
-    def _read(self, flight: _Flight) -> None:
-        """Send the traces to read next; if none is left, ask for the rows."""
-        closed = flight.closed
-        if closed.is_complete():
-            flight.is_read = True
-            flight.worker.ask_rows()
-        else:
-            closed.mark_read()
-            flight.traces.update(closed.frontier())
-            logs = closed.logs()
-            if closed.has_copy:
-                flight.worker.read(closed.spans(), logs)
-                flight.worker.await_sent()
-            else:
-                flight.worker.read(closed.spans_apart(), logs)
-        closed.suspend()
-
-    def _replace_rows(self, flight: _Flight, backoff: Backoff) -> int:
-        replaced = replace_rows(self._store, flight.closed, flight.worker.rows())
-        self._release(flight)
-        for name in flight.names:
-            del self._retries[name]
+    def _replace_rows(self, batch: SentBatch, backoff: Backoff) -> int:
+        replaced = replace_rows(self._store, batch.closed, batch.worker.rows())
+        self._sent.finish(batch)
         self.quarantine.forget_derived()
         self._deaths = 0
-        self._batch_seconds = time.monotonic() - flight.sent
+        self._batch_seconds = time.monotonic() - batch.sent
         # All workers run at once, so a batch costs its share of their time.
-        self._spent += flight.worker.seconds / self.pool.most
-        backoff.note(flight.worker.sizes, flight.began)
+        self._spent += batch.worker.seconds / self.pool.most
+        backoff.note(batch.worker.sizes, batch.began)
         return replaced
 
     def _send_some(self, spans_at_once: int, backoff: Backoff) -> bool:
@@ -356,16 +275,13 @@ class Refresher:
         while self.pool.idle and self._send(spans_at_once, backoff):
             is_sent = True
         is_more = is_sent and not self.pool.idle and not self.pool.starting
-        if is_more and len(self._flights) < self.pool.most:
+        if is_more and len(self._sent.batches) < self.pool.most:
             self.pool.try_to_start_one()
         return is_sent
 
     def _send(self, spans_at_once: int, backoff: Backoff) -> bool:
         waiting = backoff.waiting()
-        # Traces that were read, rollouts that were picked, and those that wait for a batch: none of
-        # them may be in two batches.
-        held = {name for one in self._flights for name in (*one.names, *one.traces, *one.blocked)}
-        held |= self.quarantine.held()
+        held = self._sent.held() | self.quarantine.held()
         with self._store.transaction():
             self._store.execute("CREATE OR REPLACE TEMP TABLE held (name VARCHAR)")
             self._store.insert("held", pa.table({"name": pa.array([*held, *waiting], pa.string())}))
@@ -373,19 +289,19 @@ class Refresher:
             closed = ClosedSet(self._store, spans_at_once, waiting, HELD)
             if closed.is_complete():
                 if not held:  # nothing is left: what was given up was derived, or erased
-                    self._retries.clear()
+                    self._sent.forget_retries()
                     self.quarantine.clear()
                 return False
             names = set(closed.names())
             worker = self.pool.take()
-            flight = _Flight(worker, closed, backoff.clock(), time.monotonic(), names)
-            # Before anything is sent: a worker that reads nothing is found among the flights, and
+            batch = SentBatch(worker, closed, backoff.clock(), time.monotonic(), names)
+            # Before anything is sent: a worker that reads nothing is found among the batches, and
             # killed.
-            self._flights.append(flight)
+            self._sent.batches.append(batch)
             try:
                 worker.begin()
-                self._read(flight)
+                batch.go_on()
             except BaseException:
-                self._end(flight)  # it may be in the middle of a question
+                self._sent.end(batch)  # it may be in the middle of a question
                 raise
         return True
