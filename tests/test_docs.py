@@ -77,6 +77,15 @@ def test_every_table_and_column_is_documented(tmp_path: Path) -> None:
     for table in columns.keys() - INTERNAL:
         documented = set(re.findall(r"^\| `([\w.]+)`", section(TABLES, f"`{table}`"), re.MULTILINE))
         assert documented == columns[table], table
+        assert f"[`{table}`](#{table})" in section(TABLES, "Tables"), "the list of all tables"
+
+
+def test_every_page_is_in_the_list_of_pages() -> None:
+    """Decisions are listed by their folder."""
+    docs = ROOT / "docs"
+    linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", (docs / "README.md").read_text()))
+    pages = {str(one.relative_to(docs)) for one in docs.rglob("*.md")} - {"README.md"}
+    assert {page for page in pages if not page.startswith("decisions/")} <= linked
 
 
 def test_no_message_sends_a_user_of_the_wheel_to_a_page_that_the_wheel_does_not_have() -> None:

@@ -24,8 +24,11 @@ from otel_lightning.learner.export.formats import FORMATS
 if TYPE_CHECKING:
     from conftest import Traces as Recorded
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "python.md").read_text()
-BLOCKS = re.findall(r"```python notest\n(.*?)```", PAGE, re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"```python notest\n(.*?)```", re.DOTALL)
+PAGE = (DOCS / "reference" / "python.md").read_text()
+BLOCKS = BLOCK.findall(PAGE)
+NOTEBOOK = BLOCK.findall((DOCS / "how-to" / "analyse-in-a-notebook.md").read_text())
 RULE = """
 import polars as pl
 
@@ -89,6 +92,24 @@ def test_page_works_as_it_is_written() -> None:
     assert set(names["learned"].weights) == set(ARMS)
     assert 'learn_weights("rft", Training(Path("base-model")), "fine-tuned")' in weights
     inspect.signature(learn_weights).bind("s", "rft", Training(Path("base-model")), Path("out"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("recorded")
+def test_page_of_the_notebook_works_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    for block in NOTEBOOK:
+        if block.startswith("# rewards.py\n"):
+            Path("rewards.py").write_text(block)
+        else:
+            exec(block, names)  # noqa: S102
+    assert names["scores"]["value"].mean() == 0.5
+    assert names["dataset"].num_rows == names["frame"].shape[0] == names["transitions"].height == 60
+    assert set(names["methods"]) < set(names["advantages"].columns)
+    short = names["advantages"].filter(pl.col("rollout_id") == "r00")
+    assert short.select("identical", "group").row(0) == (1.0, pytest.approx(1 - 1 / 3))
+    assert {frame.height for frame in (names["curve"], names["rounds"], names["gates"])} == {0}
+    assert re.search(r"^snips +0\.\d{3} +\(", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("module", [otel_lightning.collector, otel_lightning.learner])

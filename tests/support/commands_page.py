@@ -1,7 +1,8 @@
-"""The tables of docs/reference/commands.md: how each option is written, its default and variable.
+"""The tables of docs/reference/commands.md: all commands; how options are written, their defaults.
 
-`PYTHONPATH=tests python tests/support/commands_page.py` writes these three cells from the parsers
-themselves. Which options there are is tested in `test_docs.py`; what they mean is written by hand.
+`PYTHONPATH=tests python tests/support/commands_page.py` writes the table of commands, and three
+cells of each option, from the parsers themselves. Which options there are is tested in
+`test_docs.py`; what they mean is written by hand.
 """
 
 import itertools
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from otel_lightning.collector.terminal.command_line import SUMMARY_CHARACTERS
 from support.environment_page import GROUPS, commands
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
@@ -18,15 +20,27 @@ ROW = re.compile(r"^\| `(--[a-z-]+)[^\n]*$", re.MULTILINE)
 CELL = re.compile(r"(?<!\\)\|")
 """The end of a cell: a bar that is not escaped."""
 OPTION = re.compile(r"(?<![\w`-])(--[a-z][a-z-]+)")
+BEGIN, END = "<!-- commands: begin -->\n", "<!-- commands: end -->\n"
 
 
 def written() -> str:
     """Return the page with these cells as they should be."""
-    page = PAGE.read_text()
+    before, rest = PAGE.read_text().split(BEGIN)
+    page = f"{before}{BEGIN}\n{_contents()}\n{END}{rest.split(END)[1]}"
     starts = [*(match.start() for match in SECTION.finditer(page)), len(page)]
     parts = [page[: starts[0]]]
     parts += [_section(page[a:b]) for a, b in itertools.pairwise(starts)]
     return "".join(parts)
+
+
+def _contents() -> str:
+    """Write the table of all commands, as `-h` of their programs lists them."""
+    lines = ["| command | does |", "|---|---|"]
+    for program, group in GROUPS.items():
+        for name, command in commands(group).items():
+            summary = command.get_short_help_str(limit=SUMMARY_CHARACTERS)
+            lines.append(f"| [`{program} {name}`](#{program}-{name}) | {summary} |")
+    return "\n".join(lines) + "\n"
 
 
 def _section(text: str) -> str:

@@ -57,25 +57,25 @@ class Refusal(NamedTuple):
 
 REFUSALS: Mapping[int, Refusal] = {
     HTTPStatus.BAD_REQUEST: Refusal(
-        "they are no valid OTLP", "see the reason in that line, and update the sender's exporter"),
+        "no valid OTLP", "see the reason in that line, and update the sender's exporter"),
     HTTPStatus.UNAUTHORIZED: Refusal(
-        "they have no token, or a wrong one",
+        "no token, or a wrong one",
         "set OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN where the agent runs, with the"
         " LIGHTNING_TOKEN of lightning-ingest"),
     HTTPStatus.FORBIDDEN: Refusal(
-        "the host name in their URL is not allowed",
+        "the host name in the URL is not allowed",
         "start lightning-ingest with --allowed-host and that name"),
     HTTPStatus.NOT_FOUND: Refusal(
-        "their path is wrong",
+        "a wrong path",
         "set OTEL_EXPORTER_OTLP_ENDPOINT to the URL without /v1/traces, or"
         " OTEL_EXPORTER_OTLP_TRACES_ENDPOINT to the URL with it"),
     HTTPStatus.REQUEST_TIMEOUT: Refusal(
-        "their bodies did not arrive in time", "see the network, and send smaller batches"),
+        "the body did not arrive in time", "see the network, and send smaller batches"),
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: Refusal(
-        "they are larger than --max-body",
+        "larger than --max-body",
         "send smaller batches (OTEL_BSP_MAX_EXPORT_BATCH_SIZE), or raise --max-body"),
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: Refusal(
-        "their content type is no form of OTLP",
+        "the content type is no form of OTLP",
         "send application/x-protobuf or application/json; Python's exporter does with"
         " OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"),
 }  # fmt: skip
@@ -195,7 +195,7 @@ def _wrong_port(server: Server, text: str) -> list[Problem]:
     wrong = sum(counts.values())
     example = "; ".join(f"{n:,} to the port for {port}" for port, n in counts.items())
     total = request_count(text) + wrong
-    fault = "since the start were sent to the port of the other protocol, and lost"
+    fault = f"since the start {_were(wrong)} sent to the port of the other protocol, and lost"
     return [Problem("wrong_port", wrong, total, "request", fault, example, _ports(server))]
 
 
@@ -207,13 +207,17 @@ def _refused(text: str) -> list[Problem]:
             number,
             total,
             "request",
-            f"since the start were refused, and lost: {REFUSALS[status].why}",
+            f"since the start {_were(number)} refused, and lost: {REFUSALS[status].why}",
             f"the log of lightning-ingest has the first one of status {status}, with its sender",
             REFUSALS[status].remedy,
         )
         for status, number in sorted(refused_requests(text).items())
         if status in REFUSALS
     ]
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
 
 
 def _ports(server: Server | None) -> str:
