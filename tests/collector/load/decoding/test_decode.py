@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -12,6 +13,7 @@ from support.captures import says
 from support.examples import examples
 
 from otel_lightning.collector.load.decoding.decode import decode
+from otel_lightning.collector.otlp.signals import Signal
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 scalars = st.one_of(
@@ -96,6 +98,30 @@ def test_every_log_body_comes_out_as_it_went_in(sent: list[AnyValue]) -> None:
         records.add(body=value)
     rows = decode("logs", [request.SerializeToString()], [1]).rows.to_pylist()
     assert all(says(row["body"], value) for row, value in zip(rows, sent, strict=True))
+
+
+@pytest.mark.parametrize("of", ["resource", "scope"])
+@pytest.mark.parametrize("signal", ["traces", "logs"])
+def test_what_records_share_is_not_copied_for_each(signal: Signal, of: str) -> None:
+    """Copies would need more bytes than an Arrow array of texts can have."""
+    count, shared = 2_100, "x" * (1 << 20)
+    assert count * len(shared) > 2**31
+    request = ExportTraceServiceRequest() if signal == "traces" else ExportLogsServiceRequest()
+    resource = getattr(request, f"resource_{'spans' if signal == 'traces' else 'logs'}").add()
+    scope = getattr(resource, f"scope_{'spans' if signal == 'traces' else 'logs'}").add()
+    if of == "resource":
+        resource.resource.attributes.add(key="service.name").value.string_value = shared
+    else:
+        scope.scope.name = shared
+    for number in range(1, count + 1):
+        if signal == "traces":
+            scope.spans.add(trace_id=number.to_bytes(16), span_id=number.to_bytes(8))
+        else:
+            scope.log_records.add(time_unix_nano=number)
+    rows = decode(signal, [request.SerializeToString()], [1]).rows
+    assert len(rows) == count
+    name = "service_name" if of == "resource" else "scope_name"
+    assert rows[name][count - 1].as_py() == shared
 
 
 def test_equal_log_records_of_one_request_stay_two_and_of_two_requests_are_one() -> None:

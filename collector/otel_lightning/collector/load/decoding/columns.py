@@ -78,6 +78,20 @@ def as_text(raw: pa.Array) -> pa.Array:
         return pa.array(texts, pa.string())
 
 
+def of_owners(values: pa.Array, owner: pa.Array) -> pa.Array:
+    """Return for each record the value of what it belongs to, shape [N], each value only once.
+
+    A request names a resource and a scope once for all of their spans. With a copy for each span, a
+    request of a megabyte could take gigabytes.
+
+    Args:
+        values: Texts of resources or scopes, shape [M].
+        owner: Index of the resource or scope of each record, shape [N].
+    """
+    distinct = values.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(distinct.indices.take(owner), distinct.dictionary)
+
+
 def offsets(sizes: np.ndarray) -> pa.Array:
     """Return where each list of these sizes, shape [N], begins and the last one ends: [N + 1]."""
     return from_numpy(np.concatenate(([0], np.cumsum(sizes))).astype(np.int32), pa.int32())

@@ -7,7 +7,7 @@ NULL, and every other value becomes JSON. If a span has a key twice, the last va
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,7 @@ from otel_lightning.collector.load.decoding.columns import (
     hex_ids,
     is_id,
     member,
+    of_owners,
     offsets,
     or_null,
     receipt_times,
@@ -53,12 +54,19 @@ class Decoded(NamedTuple):
 
 
 class Records(NamedTuple):
-    """The N records of a batch of requests, flattened, each with its scope and resource."""
+    """The N records of a batch of requests, flattened, with their S scopes and R resources."""
 
     records: pa.StructArray  # [N]
-    scope: pa.StructArray  # [N]
-    resource: pa.Array  # [N] serialised
+    scopes: pa.StructArray  # [S]
+    resources: pa.Array  # [R] serialised
+    scope: pa.Array  # [N] index of its scope
+    resource: pa.Array  # [N] index of its resource
     request: pa.Array  # [N] index of its request in the batch
+
+    def filter(self, kept: pa.Array) -> "Records":
+        """Return the records for which a mask, shape [N], is true."""
+        of_each = ("records", "scope", "resource", "request")
+        return self._replace(**{name: getattr(self, name).filter(kept) for name in of_each})
 
 
 def decode(
@@ -101,8 +109,10 @@ def _flatten(batch: pa.RecordBatch) -> Records:
     of_resource = of_resource.take(of_scope)
     return Records(
         records.flatten(),
-        scope.field("scope").take(of_scope),
-        resource.field("resource").take(of_resource),
+        scope.field("scope"),
+        resource.field("resource"),
+        of_scope,
+        of_resource,
         of_request.take(of_resource),
     )
 
@@ -113,8 +123,8 @@ def _spans(records: Records, received_ns: Sequence[int], limits: Limits) -> Deco
     )
     rejected = _rejections(records.records.filter(pc.invert(valid)))
     if rejected:
-        records = Records(*(column.filter(valid) for column in records))
-    span, resource, service = records.records, *_resources(records.resource)
+        records = records.filter(valid)
+    span, resource, service = records.records, *_resources(records)
     status, (attributes, dropped) = span.field("status"), _attributes(span, limits)
     rows = {
         "trace_id": hex_ids(span.field("trace_id"), 16),
@@ -127,8 +137,8 @@ def _spans(records: Records, received_ns: Sequence[int], limits: Limits) -> Deco
         "status_code": enum_names(member(status, "code"), STATUS_CODES),
         "status_message": or_null(as_text(member(status, "message"))),
         "service_name": service,
-        "scope_name": or_null(as_text(member(records.scope, "name"))),
-        "scope_version": or_null(as_text(member(records.scope, "version"))),
+        "scope_name": _of_scopes(records, "name"),
+        "scope_version": _of_scopes(records, "version"),
         "resource_json": resource,
         "attributes": attributes,
         **attribute_columns.columns(attributes),
@@ -150,8 +160,8 @@ def _logs(bodies: Sequence[bytes], received_ns: Sequence[int], limits: Limits) -
     readable = pc.not_equal(records.records.field("event_name"), REJECTED_RECORD.encode())
     rejected = value_texts(records.records.filter(pc.invert(readable)).field("body")).to_pylist()
     if rejected:
-        ids, records = ids.filter(readable), Records(*(one.filter(readable) for one in records))
-    log, resource, service = records.records, *_resources(records.resource)
+        ids, records = ids.filter(readable), records.filter(readable)
+    log, resource, service = records.records, *_resources(records)
     attributes, _ = _attributes(log, limits)
     name = or_null(as_text(log.field("event_name")))
     attribute = pc.map_lookup(attributes, "event.name", "last")  # older SDKs write the name here
@@ -171,7 +181,7 @@ def _logs(bodies: Sequence[bytes], received_ns: Sequence[int], limits: Limits) -
         "attributes": attributes,
         "resource_json": resource,
         "service_name": service,
-        "scope_name": or_null(as_text(member(records.scope, "name"))),
+        "scope_name": _of_scopes(records, "name"),
         "received_at": receipt_times(records.request, received_ns),
     }
     return Decoded(pa.table(rows), [f"log record {reason}" for reason in rejected])
@@ -185,17 +195,26 @@ def _log_ids(records: Records) -> pa.Array:
     """
     repeats: Counter[tuple[int, str]] = Counter()
     ids = []
+    scopes, resources = records.scopes.to_pylist(), records.resources.to_pylist()
+    of_scopes: dict[int, Any] = {}  # the digest of each scope and its resource
     columns_ = (records.records, records.scope, records.resource, records.request)
     for record, scope, resource, request in zip(*(c.to_pylist() for c in columns_), strict=True):
-        digest = hashlib.blake2b(digest_size=16)
-        for part in (resource, scope or b"", record):
-            # The length separates the parts: without it "ab" + "c" would equal "a" + "bc".
-            digest.update(len(part).to_bytes(8, "little") + part)
+        if scope not in of_scopes:
+            shared = of_scopes[scope] = hashlib.blake2b(digest_size=16)
+            for part in (resources[resource], scopes[scope] or b""):
+                _add(shared, part)
+        digest = of_scopes[scope].copy()
+        _add(digest, record)
         content = digest.hexdigest()
         earlier = repeats[request, content]
         repeats[request, content] += 1
         ids.append(f"{content}-{earlier}" if earlier else content)
     return pa.array(ids, pa.string())
+
+
+def _add(digest: Any, part: bytes) -> None:
+    # The length separates the parts: without it "ab" + "c" would equal "a" + "bc".
+    digest.update(len(part).to_bytes(8, "little") + part)
 
 
 def _feedback_ids(ids: pa.Array, own: pa.Array, trace: pa.Array, observed: pa.Array) -> pa.Array:
@@ -227,14 +246,18 @@ def _rejections(spans: pa.StructArray) -> list[str]:
     ]
 
 
-def _resources(serialised: pa.Array) -> tuple[pa.Array, pa.Array]:
+def _of_scopes(records: Records, name: str) -> pa.Array:
+    return of_owners(or_null(as_text(member(records.scopes, name))), records.scope)
+
+
+def _resources(records: Records) -> tuple[pa.Array, pa.Array]:
     """Decode each distinct resource once; return its attributes as JSON, and `service.name`."""
-    unique = serialised.dictionary_encode()
+    unique = records.resources.dictionary_encode()
+    owner = unique.indices.take(records.resource)
     each = [_resource(raw) for raw in unique.dictionary.to_pylist()]
     written = pa.array([as_json(attributes) for attributes in each], pa.string())
     services = pa.array([attributes.get("service.name") for attributes in each], pa.string())
-    of_each = pa.DictionaryArray.from_arrays(unique.indices, written)
-    return of_each, services.take(unique.indices)
+    return of_owners(written, owner), of_owners(services, owner)
 
 
 def _resource(raw: bytes) -> dict[str, str | None]:
