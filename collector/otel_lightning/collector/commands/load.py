@@ -95,9 +95,8 @@ def load(
 @MEMORY
 def derive(*, rebuild: bool, spans_at_once: int, workers: int, memory: int, store: Path) -> None:
     """Update llm_calls, tool_calls and the other derived tables."""
-    from otel_lightning.collector.load.from_files import derive_all
+    from otel_lightning.collector.load.from_files import derive_all, start_anew
     from otel_lightning.collector.process.allocator import share_memory
-    from otel_lightning.collector.refresh.refresh import rebuild as start_anew
     from otel_lightning.collector.store import keep_files_private, open_store
 
     share_memory()

@@ -19,11 +19,12 @@ from otel_lightning.collector.load.position import wait_until_derived
 from otel_lightning.collector.receive.accept import PROTOBUF
 from otel_lightning.collector.receive.feedback import as_request, judgement_record
 from otel_lightning.collector.receive.refusals import RETRY_AFTER_SECONDS
-from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
+from otel_lightning.collector.refresh.refresh import REBUILD, SPANS_AT_ONCE, rebuild
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.spool.folder import dead_letters
 from otel_lightning.collector.store import Server, Store, StoreError
 from otel_lightning.collector.store.answering import Client
+from otel_lightning.collector.store.clients.read_only import FUNCTIONS
 from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 from otel_lightning.collector.store.sql_text import literal
 from otel_lightning.collector.trace_files.otlp_requests import Contents
@@ -153,6 +154,21 @@ def _portions(requests: Iterable[Request]) -> Iterator[list[Request]]:
         size += len(request.body)
     if portion:
         yield portion
+
+
+def start_anew(store: Store) -> None:
+    """Empty the derived tables and mark everything as stale; `derive_all` derives it again.
+
+    A running ingester does that itself, between two batches. It keeps large traces in memory, and
+    would go on to write only what changes of them.
+
+    Args:
+        store: The store, direct or through the running ingester.
+    """
+    if store.server:
+        store.query(f"SELECT {FUNCTIONS}.{REBUILD}('') AS done")
+    else:
+        rebuild(store)
 
 
 def derive_all(

@@ -30,6 +30,8 @@ from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, stateme
 from otel_lightning.collector.store.tables import REFRESHING, ROLLOUT_ROWS
 
 logger = logging.getLogger(__name__)
+REBUILD = "lightning_rebuild"
+"""The SQL function that makes the process that serves a store `rebuild` it."""
 SPANS_AT_ONCE = 25_000
 """Number of spans that are derived together, unless one closed set has more: this bounds memory."""
 BREAKS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -78,11 +80,16 @@ def refresh_with_more_memory(
 
 
 def rebuild(store: Store) -> None:
-    """Empty the derived tables and mark everything received as stale."""
+    """Empty the derived tables and mark everything received as stale.
+
+    Args:
+        store: A direct store, in the thread that derives: what is kept of traces is dropped, too.
+    """
     forget_kept(store)
     tables = (*TABLES, ROLLOUT_ROWS, *REFRESHING)
     deletes = Sql("".join(f"DELETE FROM {table};" for table in tables))
-    store.execute(statement(__package__, "rebuild", deletes=deletes))
+    with store.transaction():
+        store.execute(statement(__package__, "rebuild", deletes=deletes))
 
 
 def forget_kept(store: Store) -> None:

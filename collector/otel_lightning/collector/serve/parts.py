@@ -10,6 +10,7 @@ from otel_lightning.collector.last_run import Run
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.maintain.backup import BACKUP, back_up
 from otel_lightning.collector.maintain.erase_served import FORGET, FORGOTTEN, Forgetting
+from otel_lightning.collector.refresh.refresh import REBUILD, rebuild
 from otel_lightning.collector.serve.settings import Settings
 from otel_lightning.collector.serve.watches.certificates import CertificateWatch
 from otel_lightning.collector.serve.watches.descriptors import IdleConnections
@@ -115,8 +116,9 @@ def _log_previous_end(run: Run, spool: Spool) -> None:
 
 
 def _register_functions(store: Store, loader: Loader, path: Path) -> None:
-    """Let commands back up the store and erase traces in this process, by SQL."""
+    """Let commands back up the store, erase traces and derive anew in this process, by SQL."""
     store.register_function(BACKUP, partial(_back_up, loader, path))
+    store.register_function(REBUILD, partial(_rebuild, loader))
     forgetting = Forgetting(loader, store.served_file())
     store.register_function(FORGET, forgetting.begin)
     store.register_function(FORGOTTEN, forgetting.end)
@@ -130,3 +132,8 @@ def _back_up(loader: Loader, path: Path, target: str) -> str:
         return target
 
     return loader.run_between_batches(work)
+
+
+def _rebuild(loader: Loader, _text: str) -> str:
+    loader.run_between_batches(rebuild)
+    return REBUILD
