@@ -1,7 +1,9 @@
--- Rows without a trace expire by their own age; rows about an expired trace or log record go with it.
-DELETE FROM logs WHERE trace_id IS NULL AND received_at < make_timestamp_ns($cutoff);
-DELETE FROM reward_events WHERE trace_id IS NULL AND "time" < make_timestamp_ns($cutoff);
-DELETE FROM rejected WHERE received_at < make_timestamp_ns($cutoff);
+DELETE FROM reward_events
+WHERE trace_id IS NULL AND coalesce("time", TIMESTAMP '1970-01-01') IN (FROM gone_times);
+DELETE FROM arms
+WHERE trace_id IS NULL AND coalesce("time", TIMESTAMP '1970-01-01') IN (FROM gone_times);
+DELETE FROM logs WHERE trace_id IS NULL AND log_id IN (FROM expired_logs);
+DELETE FROM rejected WHERE received_at < (FROM expired_before);
 DELETE FROM stale WHERE kind = 'trace' AND id IN (FROM expired)
     OR kind = 'log' AND id NOT IN (SELECT log_id FROM logs);
 DELETE FROM rollout_tasks WHERE rollout_id NOT IN (
