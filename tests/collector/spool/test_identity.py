@@ -10,8 +10,11 @@ from support.requests_by_hand import trace_request
 from support.running import Ingester, cli, eventually
 from support.stores import unpacked
 
-from otel_lightning.collector.load.position import spool_position
+from otel_lightning.collector.load.position import spool_position, waiting
 from otel_lightning.collector.load.resume import resume
+from otel_lightning.collector.maintain.backup import back_up_by_path
+from otel_lightning.collector.maintain.copy_store import copy_store
+from otel_lightning.collector.maintain.erase import Selection, erase
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.format import Position
 from otel_lightning.collector.spool.spool import Spool
@@ -95,4 +98,67 @@ def test_a_position_in_the_same_spool_stays(tmp_path: Path) -> None:
         end = spool.end
         store.execute(f"UPDATE spool_position SET byte_offset = {end.offset}")
         assert resume(store, spool) == end
+    spool.close()
+
+
+def appended(folder: Path, count: int) -> None:
+    """Receive requests in a process that ends before it has stored them."""
+    spool = Spool(folder)
+    for _ in range(count):
+        spool.append("traces", trace_request("chat").SerializeToString()).result(timeout=10)
+    spool.close()
+
+
+def restored(folder: Path, position: Position) -> Path:
+    """A store that was fed from another spool up to a position, beside a spool with one request."""
+    path = folder / "t.duckdb"
+    with open_store(path) as store:
+        store.execute(f"INSERT INTO spool_position VALUES {tuple(position)}")
+        store.execute("INSERT INTO spool_identity VALUES ('another')")
+    appended(spool_folder(path), 1)
+    return path
+
+
+@pytest.mark.parametrize("position", [Position(1, 10), Position(7, 0)])
+def test_what_waits_in_another_spool_than_that_of_the_store_is_no_stored_request(
+    position: Position, tmp_path: Path
+) -> None:
+    path, copy, backup = restored(tmp_path, position), tmp_path / "copy", tmp_path / "backup"
+    with open_store(path, read_only=True) as store:
+        assert waiting(store, path) > 0
+    assert cli("check", "--store", str(path)).returncode == 1
+    back_up_by_path(path, backup)
+    assert len(list(spool_folder(backup).glob("*.spool"))) == 1
+    copy_store(path, copy)
+    assert column(copy, SPANS) == [1]
+    erase(path, Selection(traces=["0" * 32]))  # empties the spool
+    assert column(path, SPANS) == [1]
+
+
+def test_a_copy_of_a_spool_that_went_on_is_another_spool(
+    starter: Callable[..., Ingester], tmp_path: Path
+) -> None:
+    first = starter()
+    sent(first)
+    assert first.stop() == 0
+    spool, copy = spool_folder(first.store), tmp_path / "copy"
+    shutil.copytree(spool, copy)
+    second = starter()
+    sent(second)
+    assert second.stop() == 0
+    appended(copy, 3)
+    shutil.rmtree(spool)
+    shutil.move(copy, spool)
+    stored(starter(), 1 + 1 + 3)
+
+
+def test_a_crash_before_the_new_id_is_stored_costs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    appended(spool_folder(path), 2)
+    spool = Spool(spool_folder(path))
+    with open_store(path) as store:
+        resume(store, spool)
+        store.execute(f"UPDATE spool_position SET byte_offset = {spool.end.offset}")
+        spool.renew_id()
+        assert resume(store, spool) == Position(1, 0)
     spool.close()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from otel_lightning.collector.check.counts import Finding
 from otel_lightning.collector.check.derive_again import Compared, compare
-from otel_lightning.collector.load.position import spool_position
+from otel_lightning.collector.load.position import stored_until
 from otel_lightning.collector.spool.folder import damaged, spool_folder
 from otel_lightning.collector.store import Sql, Store, statement
 from otel_lightning.collector.terminal.next_command import next_command
@@ -24,7 +24,7 @@ def check_deep(store: Store, path: Path, sample: int | None = None) -> list[Find
         sample: Number of traces to derive again, chosen at random; None for all.
     """
     folder = spool_folder(path)
-    broken = damaged(folder, spool_position(store), writing=store.server is not None)
+    broken = damaged(folder, stored_until(store, folder), writing=store.server is not None)
     return [
         Finding("spool", f"{number_of(broken, 'byte')} cannot be read", is_fine=broken == 0),
         *(_duplicates(store, table, key) for table, key in KEYS.items()),

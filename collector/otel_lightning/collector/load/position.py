@@ -32,9 +32,27 @@ def spool_position(store: Rows) -> Position:
     return Position(rows[0]["segment"], rows[0]["byte_offset"]) if rows else Position(1, 0)
 
 
+def stored_until(store: Rows, folder: Path) -> Position:
+    """Return the position in a spool up to which a store has its requests; its start if none.
+
+    The position that the store remembers means nothing in a spool that it was not fed from: the
+    store was restored, or the spool was deleted or moved there.
+
+    Args:
+        store: The store.
+        folder: The folder of the spool that is beside it.
+    """
+    position, spool_ids = spool_position(store), list[str]()
+    with suppress(StoreError):  # a store of 0.1.0 that is not migrated yet has no such table
+        spool_ids = [row["spool_id"] for row in store.rows("SELECT spool_id FROM spool_identity")]
+    is_same = has_id(folder, spool_ids) if spool_ids else True
+    return position if is_same and position <= _end(folder) else NOTHING
+
+
 def waiting(store: Rows, path: Path) -> int:
     """Return the number of bytes in the spool of the store at `path` that are not stored yet."""
-    return backlog(spool_folder(path), spool_position(store))
+    folder = spool_folder(path)
+    return backlog(folder, stored_until(store, folder))
 
 
 def is_up_to_date(store: Rows, path: Path) -> bool:
@@ -42,17 +60,13 @@ def is_up_to_date(store: Rows, path: Path) -> bool:
 
     If the spool belongs to another store, none of them counts as stored.
     """
-    folder = spool_folder(path)
-    if segments_of(folder):
-        spool_ids = [row["spool_id"] for row in store.rows("SELECT spool_id FROM spool_identity")]
-        if not has_id(folder, spool_ids) or waiting(store, path):
-            return False
-    return not store.rows("SELECT 1 AS one FROM stale LIMIT 1")
+    return not waiting(store, path) and not store.rows("SELECT 1 AS one FROM stale LIMIT 1")
 
 
 def oldest_waiting(store: Rows, path: Path) -> int | None:
     """Return when the oldest request that is not stored yet was received, Unix nanoseconds."""
-    folder, position = spool_folder(path), spool_position(store)
+    folder = spool_folder(path)
+    position = stored_until(store, folder)
     for segment in segments_of(folder):
         if segment < position.segment:
             continue

@@ -1,6 +1,7 @@
 """The position in the spool up to which requests are stored: where to continue, and its storing."""
 
 import logging
+from contextlib import suppress
 
 from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.spool.format import Position
@@ -11,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 def resume(store: Store, spool: Spool) -> Position:
-    """Return the spool position at which to continue, and store the id of this spool.
+    """Return the spool position at which to continue, give the spool a new id and store that.
 
     The stored position is used if it belongs to this spool. If not, the store was restored without
     its spool, or the spool was deleted. Then the whole spool is read; rows that are stored already
@@ -23,6 +24,8 @@ def resume(store: Store, spool: Spool) -> Position:
     if not is_same or position > spool.end:
         logger.warning("This store was fed from another spool: all of '%s' is read.", spool.folder)
         position = spool.start
+    with suppress(OSError):  # such as a full disk: then the id stays
+        spool.renew_id()
     with store.transaction():
         store.execute(statement(__package__, "keep_spool_identity", spool_id=spool.id))
         store.execute(keep_position(position))

@@ -19,7 +19,7 @@ from otel_lightning.collector.files.atomic import (
     sync_open,
     sync_tree,
 )
-from otel_lightning.collector.load.position import spool_position
+from otel_lightning.collector.load.position import stored_until
 from otel_lightning.collector.maintain.copy_store import judge_cache
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.format import segment_path, segments_of
@@ -143,7 +143,7 @@ def _copy_spool(store: Store, source: Path, target: Path) -> None:
     """
     if not source.exists():
         return
-    position = spool_position(store)
+    position = stored_until(store, source)
     target.mkdir(mode=PRIVATE_FOLDER)
     if (source / SPOOL_ID).exists():  # else `load` made the folder, for what it could not store
         shutil.copy2(source / SPOOL_ID, target / SPOOL_ID)

@@ -17,7 +17,7 @@ from pathlib import Path
 from otel_lightning.collector.derive.tables import TABLES as DERIVED_TABLES
 from otel_lightning.collector.files.atomic import rename_durably, sync
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.load.position import spool_position
+from otel_lightning.collector.load.position import stored_until
 from otel_lightning.collector.spool.faults import set_aside
 from otel_lightning.collector.spool.folder import dead_letters, spool_folder
 from otel_lightning.collector.spool.format import (
@@ -197,7 +197,7 @@ def _names(store: Store, query: str, **values: str) -> list[str]:
 def _copy_spool(store: Store, old: Path, new: Path) -> str:
     """Store the requests that wait on the spool of the old store; return what was found."""
     with open_file(old, read_only=True) as opened:
-        position = spool_position(opened)
+        position = stored_until(opened, spool_folder(old))
     count, damaged = store_waiting(store, spool_folder(old), position, dead_letters(new))
     summary = number_of(
         count - damaged,

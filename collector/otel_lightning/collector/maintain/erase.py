@@ -13,7 +13,7 @@ from pathlib import Path
 from otel_lightning.collector.derive.tables import PER_TRACE
 from otel_lightning.collector.files.overwrite import erase_file, overwrite
 from otel_lightning.collector.load.from_files import derive_all
-from otel_lightning.collector.load.position import spool_position
+from otel_lightning.collector.load.position import stored_until
 from otel_lightning.collector.maintain.copy_store import (
     SOURCE,
     copy_table,
@@ -134,7 +134,7 @@ def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> 
 def _empty_spool(store: Store, path: Path) -> None:
     """Store the requests that wait on the spool, then erase all segments."""
     folder = spool_folder(path)
-    store_waiting(store, folder, spool_position(store), dead_letters(path))
+    store_waiting(store, folder, stored_until(store, folder), dead_letters(path))
     store.checkpoint()
     for segment in segments_of(folder) if folder.exists() else ():
         erase_file(segment_path(folder, segment))

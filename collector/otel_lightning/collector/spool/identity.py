@@ -1,7 +1,9 @@
 """An id for each spool, so that a store knows whether its position is in this spool or another.
 
 A store that is restored without its spool, or whose spool was deleted, remembers a position in a
-spool that is gone. In a new spool, which begins at 0, that position means nothing.
+spool that is gone. In a new spool, which begins at 0, that position means nothing. Two copies of a
+spool, one of them in a backup, go on with other requests. So each process that serves a store gives
+its spool a new id.
 """
 
 import secrets

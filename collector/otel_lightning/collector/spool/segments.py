@@ -2,6 +2,7 @@
 
 import logging
 import os
+import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -65,6 +66,16 @@ class Segments:
         sync(folder)
         self._full = {n: segment_size(folder, n) for n in segments_of(folder) if n != last}
         self._loaded = Position(first, 0)
+
+    def renew_id(self) -> None:
+        """Give the spool another id, which no copy of it has.
+
+        Raises:
+            OSError: If it cannot be written; then the id stays.
+        """
+        new_id = secrets.token_hex(16)
+        write_spool_id(self.folder, new_id)
+        self.id = new_id
 
     @property
     def start(self) -> Position:

@@ -78,6 +78,14 @@ class Spool:
         """The id of this spool, which a store notes: see `identity`."""
         return self._segments.id
 
+    def renew_id(self) -> None:
+        """Give this spool another id, which no copy of it has.
+
+        Raises:
+            OSError: If it cannot be written; then the id stays.
+        """
+        self._segments.renew_id()
+
     def append(self, signal: Signal, body: bytes, rows: int = 0) -> Future[None]:
         """Queue a request; the future is resolved once the request is durable.
 
