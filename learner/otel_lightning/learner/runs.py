@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from secrets import token_hex
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,12 +18,30 @@ from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.named_sql import arrow, read
 
 TIME = pl.Datetime("ns")
-SAME_CANDIDATE = frozenset({
-    "accumulate", "alpha", "checkpointing", "clip", "flags", "held_out", "least_gain", "missing",
-    "output", "promote", "propensities", "report_to", "resume", "reward", "reward_range", "run_id",
-    "save_every", "since", "task_by", "until",
+SELECTION = frozenset({
+    "held_out", "missing", "propensities", "reward", "since", "task_by", "until",
 })  # fmt: skip
+"""Settings that choose the data: two runs of equal data learn the same, whatever these are."""
+SAME_CANDIDATE = SELECTION | {
+    "accumulate", "alpha", "checkpointing", "clip", "flags", "least_gain", "output", "promote",
+    "report_to", "resume", "reward_range", "run_id", "save_every",
+}  # fmt: skip
 """Settings by which two runs of equal data may differ that learn the same candidate."""
+LONG_AGO = "0001-01-01"
+OF_A_LOG = frozenset({"policy", "weights"})
+"""Commands whose gate judges by the rollouts of a log. The log grows, and options may choose a part
+of it, so two such runs may share held-out rollouts although their data differ."""
+
+
+class JudgedRun(NamedTuple):
+    """A run in which a gate judged a candidate."""
+
+    command: str
+    config: Mapping[str, Any]
+    data: str | None
+    """Fingerprint of the data that the run read."""
+    started: datetime
+    """In UTC, without a time zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,42 +129,114 @@ def recorded_in(location: StoreLike, run: Run) -> Iterator[None]:
 
 
 def judged_before(store: Store, run: Run, data: str) -> int:
-    """Count the other candidates of a command that a gate has judged by the same data.
-
-    Candidates of equal settings are one: the same command again gives the same result.
+    """Count the other candidates of a command that a gate has judged by held-out data of a run.
 
     Args:
         store: An open store.
         run: The run of the present candidate.
         data: Fingerprint of its data.
     """
-    rows = read(store, __package__, "judged_before", command=run.command, data=data)
-    return other_candidates(json.loads(to_json(run.config)), map(json.loads, rows["config"]))
+    before = read(store, __package__, "judged_before", command=run.command)
+    others = [
+        JudgedRun(run.command, json.loads(config), fingerprint, started)
+        for config, fingerprint, started in before.iter_rows()
+    ]
+    started = run.started.replace(tzinfo=None)
+    return other_candidates(
+        JudgedRun(run.command, json.loads(to_json(run.config)), data, started), others
+    )
 
 
-def other_candidates(own: Mapping[str, Any], configs: Iterable[Mapping[str, Any]]) -> int:
-    """Count the different settings of other runs, without controls, which are never promoted.
+def other_candidates(own: JudgedRun, others: Iterable[JudgedRun]) -> int:
+    """Count the other candidates of runs that share held-out rollouts with one run.
+
+    Runs with equal data and with equal settings for learning have the same candidate. So have runs
+    whose settings are all equal: the data differ only because the log has grown. Controls with
+    shuffled rewards are never promoted and do not count.
 
     Example:
-        >>> own, other = {"kl_weight": 0.1}, {"kl_weight": 0.2}
-        >>> other_candidates(own, [own, other, other | {"promote": True}])
-        1
+        >>> time, kl = datetime(2026, 1, 1), {"kl_weight": 0.1}
+        >>> own = JudgedRun("policy", kl, "data", time)
+        >>> other = own._replace(config={"kl_weight": 0.2})
+        >>> week = own._replace(config=kl | {"since": "2025-12-25"}, data="newest data")
+        >>> other_candidates(own, [own, other, other._replace(data="grown data"), week])
+        2
     """
-    learned = [config for config in configs if config.get("shuffle_rewards") is None]
-    return len({_settings(config) for config in learned} - {_settings(own)})
+    learned = [one for one in others if one.config.get("shuffle_rewards") is None]
+    runs = [own, *(one for one in learned if _share_rollouts(own, one))]
+    # Where the same data were chosen in several ways, the first way stands for all of them.
+    chosen: dict[tuple[str | None, str], str] = {}
+    for one in runs:
+        chosen.setdefault((one.data, _learned_by(one.config)), _selection(one.config))
+    return len({(settings, selection) for (_, settings), selection in chosen.items()}) - 1
 
 
-def candidates_warning(count: int) -> list[str]:
-    """Warn of a choice among several candidates, as a list of no sentence or one."""
+def _share_rollouts(one: JudgedRun, other: JudgedRun) -> bool:
+    """Return whether two runs of a command may have judged by some of the same rollouts."""
+    if one.data == other.data:
+        return True
+    if one.command not in OF_A_LOG or _subject(one.config) != _subject(other.config):
+        return False
+    (since, until), (other_since, other_until) = _window(one), _window(other)
+    return since < other_until and other_since < until
+
+
+def _subject(config: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the flag of a policy, or the agent whose calls weights are learned from."""
+    return config.get("key"), config.get("agent")
+
+
+def _window(run: JudgedRun) -> tuple[datetime, datetime]:
+    """Return the times between which the rollouts of a run began: none is newer than the run."""
+    since, until = run.config.get("since"), run.config.get("until")
+    ends = [datetime.fromisoformat(until)] if until else []
+    return datetime.fromisoformat(since or LONG_AGO), min([run.started, *ends])
+
+
+def candidates_warning(count: int, alpha: float, p_value: float | None, remedy: str) -> list[str]:
+    """Warn of a choice among several candidates, as a list of no sentence or one.
+
+    Args:
+        count: Number of other candidates that were judged by the same held-out rollouts.
+        alpha: Error probability of the gate.
+        p_value: Of the gain of the present candidate; None if the gate refused it.
+        remedy: How to confirm a candidate, as the end of a sentence.
+    """
     if not count:
         return []
     were_judged = number_of(count, "other candidate was", "other candidates were")
     sentence = (
-        f"{were_judged} judged by the same held-out rollouts before. The gate's error probability "
-        "is that of one candidate: among several, one may pass by chance. Confirm one that passes "
-        "with new rollouts."
+        f"{were_judged} judged by the same held-out rollouts, or by some of them, before. "
+        f"{family_error(count + 1, alpha)} "
     )
-    return [sentence]
+    if p_value is not None and not math.isnan(p_value):
+        passes = "passes" if p_value <= alpha / (count + 1) else "does not pass"
+        sentence += f"At that level this one {passes} (p = {p_value:.2g}). "
+    return [f"{sentence}Confirm one that passes {remedy}."]
+
+
+def family_error(count: int, alpha: float, of: str = "candidates") -> str:
+    """Say how probable it is that one of several candidates passes by chance, and what to do.
+
+    It is at most the sum over the candidates (Boole's inequality), whatever they have in common.
+    Bonferroni's correction divides the level by their number.
+
+    Args:
+        count: Number of candidates, or of comparisons.
+        alpha: Error probability of one of them.
+        of: What is counted.
+
+    Example:
+        >>> print(family_error(3, 0.05))
+        With 3 candidates the probability that one passes by chance is up to 3 x 0.05 = 0.15, and \
+not 0.05. To keep 0.05, judge each at the level 0.05 / 3 = 0.017 (Bonferroni).
+    """
+    level, total = f"{alpha:.3g}", min(count * alpha, 1.0)
+    return (
+        f"With {count} {of} the probability that one passes by chance is up to {count} x {level} = "
+        f"{total:.3g}, and not {level}. To keep {level}, judge each at the level {level} / {count} "
+        f"= {alpha / count:.2g} (Bonferroni)."
+    )
 
 
 def looks_warning(count: int, alpha: float) -> str | None:
@@ -161,15 +251,21 @@ def looks_warning(count: int, alpha: float) -> str | None:
     others = number_of(count, "other comparison was", "other comparisons were")
     return (
         f"{others} judged by the same tasks before, with other candidates, seeds or numbers of "
-        f"samples. The error probability of {alpha:g} is that of one comparison; for all "
-        f"{count + 1} together each may have {alpha / (count + 1):.2g}. Confirm a candidate that "
-        "passes with new tasks."
+        f"samples. {family_error(count + 1, alpha, 'comparisons')} Confirm a candidate that passes "
+        "with new tasks."
     )
 
 
-def _settings(config: Mapping[str, Any]) -> str:
-    learned_by = {name: value for name, value in config.items() if name not in SAME_CANDIDATE}
-    return json.dumps(learned_by, sort_keys=True)
+def _learned_by(config: Mapping[str, Any]) -> str:
+    return _as_key({name: value for name, value in config.items() if name not in SAME_CANDIDATE})
+
+
+def _selection(config: Mapping[str, Any]) -> str:
+    return _as_key({name: config.get(name) for name in SELECTION})
+
+
+def _as_key(settings: Mapping[str, Any]) -> str:
+    return json.dumps(settings, sort_keys=True)
 
 
 def fingerprint(frame: pl.DataFrame) -> str:

@@ -75,6 +75,21 @@ def test_lower_bound_is_where_a_bet_returns_twenty_times_its_stake() -> None:
     assert log_wealth(scores, verdict.lower) == pytest.approx(math.log(20), abs=1e-3)
 
 
+def test_the_p_value_is_the_smallest_level_at_which_the_gate_passes() -> None:
+    for seed in range(20):
+        logged = logged_bandit(np.random.default_rng(seed), [0.4, 0.6], 120)
+        compared = Compared.with_behavior(logged, np.arange(120) // 2)
+        found = held_out_verdict(compared, SUCCESS).p_value
+        assert 0 < found <= 1
+        for factor in (0.99, 1.01):
+            wanted = replace(SUCCESS, alpha=min(factor * found, 0.999))
+            refused = any(
+                reason.cause is Cause.CHANCE
+                for reason in held_out_verdict(compared, wanted).reasons
+            )
+            assert refused == (found > wanted.alpha)
+
+
 def test_a_small_gain_in_every_task_is_seen_although_tasks_differ_much() -> None:
     # The new policy prefers arm 1, which is 0.1 better in each of 300 tasks of any difficulty.
     tasks, arm = np.repeat(np.arange(300), 2), np.tile([0, 1], 300)

@@ -221,7 +221,8 @@ def test_comparison_that_is_repeated_with_other_settings_is_counted(
         assert result.exit_code == 3, result.output
         assert (told in result.stderr) == bool(others)
     assert "2 other comparisons were judged" in result.stderr
-    assert "each may have 0.017" in result.stderr
+    assert "With 3 comparisons the probability that one passes by chance is" in result.stderr
+    assert "0.05 / 3 = 0.017" in result.stderr
     rows = ask(served, "SELECT outcome FROM runs WHERE config ->> '$.run.samples' = '3'")
     assert rows == [{"outcome": "refused"}]
 

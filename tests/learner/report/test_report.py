@@ -281,11 +281,11 @@ def test_bounds_of_a_gate_of_a_loop_have_its_confidence(
     assert "95 % confidence" not in page.text
 
 
-def test_candidates_that_the_same_data_judged_are_counted_once_per_setting(
+def test_candidates_that_the_same_rollouts_judged_are_counted_once_per_setting(
     traces: "Traces", flags: Path, tmp_path: Path
 ) -> None:
     store = log(traces, {"brief": 0.5, "careful": 0.55, "friendly": 0.5})
-    told = "judged by the same held-out rollouts before"
+    told = "judged by the same held-out rollouts, or by some of them, before"
     assert told not in policy(store, flags).output
     # The same candidate again.
     assert told not in policy(store, flags, "--least-gain", "0.1", "--until", "1m").output
@@ -293,12 +293,41 @@ def test_candidates_that_the_same_data_judged_are_counted_once_per_setting(
     assert f"1 other candidate was {told}" in policy(store, flags, "--kl-weight", "0").output
     third = policy(store, flags, "--kl-weight", "0.5").output
     assert f"2 other candidates were {told}" in third
+    assert "With 3 candidates the probability that one passes by chance is up to 3 x 0.05" in third
     page, _ = reported(store, tmp_path / "r.html")
-    assert "2 other candidates were judged by the same data" in page.text
+    assert "2 other candidates were judged by the same held-out rollouts" in page.text
+    assert "up to 3 x 0.05 = 0.15" in page.text
+    # The rollouts of before are among the held-out ones still.
     traces.call("new")
     traces.arm("new", "brief", 1 / 3)
     traces.reward("new", 1.0)
-    assert told not in policy(traces.store(), flags, "--kl-weight", "0.6").output
+    grown = policy(traces.store(), flags, "--kl-weight", "0.6").output
+    assert f"3 other candidates were {told}" in grown
+
+
+def test_other_choices_of_the_data_are_counted(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, {"brief": 0.4, "careful": 0.6, "friendly": 0.5})
+    number = r"regexp_extract(rollout_id, '(\d+)$', 1)::INT"
+    traces.ask(
+        "INSERT INTO reward_events BY NAME SELECT * REPLACE"
+        " ('clicks' AS name, reward_id || '-clicks' AS reward_id) FROM reward_events"
+    )
+    traces.ask(f"UPDATE arms SET time = time + INTERVAL 1 DAY WHERE {number} % 4 = 0")
+    since = traces.ask("SELECT max(time)::DATE::VARCHAR AS day FROM arms")[0]["day"]
+    told = "judged by the same held-out rollouts, or by some of them, before"
+    options = ["--reward", "task_success"]
+    assert told not in policy(store, flags, *options).output
+    clicks = policy(store, flags, "--reward", "clicks").output
+    # The rewards are equal, so the data are: nothing else was tried.
+    assert told not in clicks
+    traces.ask(f"UPDATE reward_events SET value = 0 WHERE name = 'clicks' AND {number} % 5 = 0")
+    assert f"1 other candidate was {told}" in policy(store, flags, "--reward", "clicks").output
+    newest = policy(store, flags, *options, "--since", since).output
+    assert f"2 other candidates were {told}" in newest
+    page, _ = reported(store, tmp_path / "r.html")
+    assert "2 other candidates were judged by the same held-out rollouts" in page.text
 
 
 def test_a_run_without_held_out_tasks_has_a_report(

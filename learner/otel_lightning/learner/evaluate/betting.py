@@ -83,6 +83,27 @@ def lower_bound(several: Sequence[Scores], alpha: float = 0.05) -> float:
     return low
 
 
+def p_value(several: Sequence[Scores], mean: float) -> float:
+    """Compute the smallest alpha at which `lower_bound` is above a mean: 1 / wealth, at most 1.
+
+    Args:
+        several: As for `lower_bound`.
+        mean: The mean to reject.
+
+    Source:
+        Shafer, Shen, Vereshchagin & Vovk, Test martingales, Bayes factors and p-values (2011).
+
+    Example:
+        >>> round(p_value([Scores(np.full(10, 0.5), lowest=0.0)], 0.25), 3)
+        0.004
+    """
+    low = max(scores.lowest for scores in several)
+    if mean <= low:
+        return 0.0 if mean < low else 1.0
+    wealth = np.logaddexp.reduce([log_wealth(scores, mean) for scores in several])
+    return float(np.exp(-max(wealth - np.log(len(several)), 0.0)))
+
+
 class _Counted(NamedTuple):
     values: Floats
     times: Floats

@@ -1,5 +1,7 @@
 """Refuse a gain that is over: it was earned by the older rollouts, and the newer ones lost it."""
 
+import math
+
 import numpy as np
 
 from otel_lightning.learner.arrays import Floats, Integers
@@ -10,10 +12,10 @@ from otel_lightning.learner.evaluate.refusals import Cause, Refusal
 NEWEST = {0.5: NORMAL_95, 0.25: NORMAL_95, 0.125: 0.0, 0.0625: 0.0}
 """Shares of the rollouts that are compared with all older ones, and by how many standard errors
 their gain must be positive to be confirmed. Small shares confirm little, so only a loss counts."""
-FALLEN = 2.50
-"""Threshold of a fall, in standard errors: 99.4 % quantile of the normal distribution, since there
-are four comparisons."""
-MIN_ROLLOUTS = 30
+FALLEN = 2.15
+"""Threshold of a fall, in standard errors. If nothing changes, the largest of the four differences
+is above it in 5 % of the logs: the 95 % quantile of their maximum, which are correlated."""
+MIN_ROLLOUTS = 12
 """Smallest number of rollouts in each part of a comparison."""
 
 SINCE = "leave out with --since what no longer holds"
@@ -31,15 +33,17 @@ def fallen(compared: Compared, least_gain: float, remedy: str = SINCE) -> list[R
         least_gain: The newer rollouts must show a gain above this.
         remedy: What to do, as the end of a sentence.
     """
-    scores = robust_gains(compared)
+    scores, tasks = robust_gains(compared), compared.tasks
     for share, confirmed in NEWEST.items():
         # Rollouts are in time order, so the newest ones are the last ones.
         place = round(len(scores) * (1 - share))
         if min(place, len(scores) - place) < MIN_ROLLOUTS:
             continue
-        older, old_error = _mean(scores[:place], compared.tasks[:place])
-        newer, error = _mean(scores[place:], compared.tasks[place:])
-        has_fallen = older - newer > FALLEN * (error**2 + old_error**2) ** 0.5
+        older, newer = float(scores[:place].mean()), float(scores[place:].mean())
+        spread = _spread(scores - np.repeat([older, newer], [place, len(scores) - place]), tasks)
+        error = spread / (len(scores) - place) ** 0.5
+        of_difference = spread * (1 / place + 1 / (len(scores) - place)) ** 0.5
+        has_fallen = older - newer > FALLEN * of_difference
         # Both must hold: a gain that fell and is still surely above the least gain is no reason to
         # refuse.
         if has_fallen and newer - confirmed * error <= least_gain:
@@ -51,9 +55,13 @@ def fallen(compared: Compared, least_gain: float, remedy: str = SINCE) -> list[R
     return []
 
 
-def _mean(scores: Floats, tasks: Integers) -> tuple[float, float]:
-    """Compute a mean and its standard error; rollouts of one task are correlated."""
-    mean = float(scores.mean())
-    # Cluster-robust standard error: deviations are added up within a task before they are squared.
-    sums = np.bincount(task_numbers(tasks), scores - mean)
-    return mean, float((sums**2).sum()) ** 0.5 / len(scores)
+def _spread(deviations: Floats, tasks: Integers) -> float:
+    """Estimate the standard error of the mean of one rollout; rollouts of a task are correlated.
+
+    Both parts of a comparison have the same spread: a small part alone, of few tasks, has a spread
+    that is too uncertain to see a fall by.
+    """
+    # Cluster-robust: deviations are added up within a task before they are squared.
+    sums = np.bincount(task_numbers(tasks), deviations)
+    variance = float((sums**2).sum()) / len(deviations)
+    return math.sqrt(variance)

@@ -14,6 +14,7 @@ from otel_lightning.learner.evaluate.betting import (
     PORTFOLIO,
     Scores,
     lower_bound,
+    p_value,
 )
 from otel_lightning.learner.evaluate.confidence import ALPHA, NORMAL_99
 from otel_lightning.learner.evaluate.gains import (
@@ -69,6 +70,9 @@ class Verdict:
     lower: float
     upper: float
     reasons: tuple[Refusal, ...]
+    p_value: float = math.nan
+    """Smallest error probability with which `lower` would be above `least_gain`; NaN if it was not
+    computed."""
     mean_weight: float = 1.0
     """Mean importance weight after clipping; near 1 if the log covers the new policy."""
     least_gain: float = 0.0
@@ -140,6 +144,7 @@ def held_out_verdict(
         lower=lower,
         upper=upper,
         reasons=tuple(reasons),
+        p_value=p_value(scores, requirements.least_gain),
         mean_weight=mean_weight,
         least_gain=requirements.least_gain,
         reward_range=requirements.reward_range,

@@ -44,6 +44,8 @@ from otel_lightning.learner.runs import (
     recorded_in,
 )
 
+BY_NEW_ROLLOUTS = "with rollouts that begin after this run (--since)"
+
 
 @dataclass(frozen=True, slots=True)
 class Learned:
@@ -243,7 +245,9 @@ def _record(  # noqa: PLR0913 - the result, and what it was compared with
     """Record the run, and the policy as a candidate with its parent and data fingerprint."""
     data = fingerprint(learned.logged.rows.drop("policy_version", "time"))
     if request.shuffle_rewards is None:
-        warning = candidates_warning(judged_before(store, run, data))
+        p_value = learned.verdict.p_value if learned.verdict.passed else None
+        before = judged_before(store, run, data)
+        warning = candidates_warning(before, request.alpha, p_value, BY_NEW_ROLLOUTS)
         learned = replace(learned, notes=(*learned.notes, *warning))
     probabilities = {arm: weight / flag_document.WHOLE for arm, weight in learned.weights.items()}
     policy = run.policy(request.key, probabilities, asdict(request.settings) | parameters)

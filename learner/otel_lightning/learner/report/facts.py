@@ -4,11 +4,12 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.runs import other_candidates
+from otel_lightning.learner.runs import JudgedRun, other_candidates
 
 CURVES = ("loss", "eval_loss", "grad_norm", "learning_rate", "entropy", "mean_token_accuracy")
 """Metrics whose curve is drawn, in this order; the others are in the table of the last values."""
@@ -52,6 +53,12 @@ class RunRow:
         """The flag of a policy, or the base model of weights."""
         return str(self.config.get("key") or self.config.get("model") or self.command)
 
+    @property
+    def judged(self) -> JudgedRun:
+        """The candidate that a gate judged."""
+        started = datetime.fromtimestamp(self.started_ns / 1e9, UTC).replace(tzinfo=None)
+        return JudgedRun(self.command, self.config, self.data_fingerprint, started)
+
     def is_like(self, other: "RunRow") -> bool:
         """Return whether another run learned the same kind of thing."""
         return (self.command, self.subject) == (other.command, other.subject)
@@ -69,7 +76,7 @@ class Facts:
     control: RunRow | None
     """The nearest run of the same kind with shuffled rewards."""
     other_candidates: int
-    """Number of other candidates that were judged by the same data."""
+    """Number of other candidates that were judged by some of the same held-out rollouts."""
     policy: Row | None
     funnel: Row
     """Counts from spans to transitions: those of the web page, then those of the splits."""
@@ -127,7 +134,7 @@ def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:
         ),
         control=None if run.is_control else _nearest(run, (o for o in comparable if o.is_control)),
         other_candidates=other_candidates(
-            run.config, (o.config for o in comparable if o.data_fingerprint == run.data_fingerprint)
+            run.judged, (o.judged for o in runs if o.command == run.command and o.gate)
         ),
         policy=policies[0] if policies else None,
         funnel=asking.rows("data_counts", package=PAGE)[0] | asking.rows("transition_counts")[0],

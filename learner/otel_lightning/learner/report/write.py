@@ -39,6 +39,7 @@ from otel_lightning.learner.report.policy_facts import (
     measured_since,
     read_policy,
 )
+from otel_lightning.learner.runs import family_error
 from otel_lightning.learner.score.rules import name_of
 from otel_lightning.learner.transitions.rewards import outcomes
 from otel_lightning.learner.transitions.stage import stage_rewards
@@ -104,6 +105,7 @@ def _report(store: Store, run: str | None, examples: int) -> tuple[str, Facts]:
         "said": SAID.get(facts.run.outcome, facts.run.outcome),
         "sentence": _sentence(facts),
         "would_pass": _would_pass(facts),
+        "family_error": family_error(facts.other_candidates + 1, _alpha(facts)),
         "policy": policy,
         "related": related,
         "since": measured_since(store, facts),
@@ -163,7 +165,11 @@ def _sentence(facts: Facts) -> str:
 
 def _confidence(facts: Facts) -> str:
     """Write the confidence of each bound; a loop divides its error probability among its gates."""
-    return f"{100 * (1 - facts.run.config.get('alpha', ALPHA)):.4g} %"
+    return f"{100 * (1 - _alpha(facts)):.4g} %"
+
+
+def _alpha(facts: Facts) -> float:
+    return float(facts.run.config.get("alpha", ALPHA))
 
 
 def _would_pass(facts: Facts) -> str | None:

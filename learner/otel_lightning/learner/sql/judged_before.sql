@@ -1,5 +1,5 @@
--- Settings of the runs of a command that a gate has judged by the same data.
-SELECT config::VARCHAR AS config
+-- Runs of a command in which a gate judged a candidate that is no control, the oldest first.
+SELECT config::VARCHAR AS config, data_fingerprint, started
 FROM runs
-WHERE command = $command AND data_fingerprint = $data AND gate IS NOT NULL
+WHERE command = $command AND gate IS NOT NULL AND (gate ->> '$.shuffled') IS NULL
 ORDER BY started

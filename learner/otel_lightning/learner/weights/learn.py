@@ -17,6 +17,7 @@ from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.chat import CARRIED
 from otel_lightning.learner.errors import DataError, no_transitions
+from otel_lightning.learner.evaluate.confidence import ALPHA
 from otel_lightning.learner.evaluate.gate import as_recorded
 from otel_lightning.learner.model_folder import fingerprint as files_fingerprint
 from otel_lightning.learner.named_sql import arrow, read
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 CARD_FILE = "README.md"
+BY_RUNNING = "by running the agent with both models (lightning-learn evaluate --model)"
 MAX_UNREWARDED = 0.05
 """Share of the rollouts that may lack a reward without a warning."""
 TENSORBOARD = "TENSORBOARD_LOGGING_DIR"
@@ -149,7 +151,9 @@ def _learn_weights(
                 curve.write(db)
                 notes = _unrewarded(db)
                 if data.control is None:
-                    notes += candidates_warning(judged_before(db, run, data.fingerprint))
+                    p_value = learned.verdict.p_value if learned.verdict.passed else None
+                    before = judged_before(db, run, data.fingerprint)
+                    notes += candidates_warning(before, ALPHA, p_value, BY_RUNNING)
                 learned = replace(learned, warnings=(*learned.warnings, *notes))
         row = run.ended(
             outcome="passed" if learned.verdict.passed else "refused",
