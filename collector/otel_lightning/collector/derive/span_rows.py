@@ -90,13 +90,13 @@ COMMON = Fields(
     content=Field((names.TRUNCATED,), lambda _: "truncated"),
     cost=Field(spellings.COST, _cost),
     prompt_token_ids=Field(
-        (names.PROMPT_TOKEN_IDS,), lambda said: reading.token_ids(reading.parsed_array(said))
+        (names.PROMPT_TOKEN_IDS,), lambda text: reading.token_ids(reading.parsed_array(text))
     ),
     completion_token_ids=Field(
-        (names.COMPLETION_TOKEN_IDS,), lambda said: reading.token_ids(reading.parsed_array(said))
+        (names.COMPLETION_TOKEN_IDS,), lambda text: reading.token_ids(reading.parsed_array(text))
     ),
     completion_logprobs=Field(
-        (names.COMPLETION_LOGPROBS,), lambda said: reading.logprobs(reading.parsed_array(said))
+        (names.COMPLETION_LOGPROBS,), lambda text: reading.logprobs(reading.parsed_array(text))
     ),
 )
 """Fields of a model call whose keys are the same in all dialects."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from otel_lightning.collector.derive.attributes import flat_readers, flattened
 from otel_lightning.collector.derive.attributes.flat_places import Place, places
-from otel_lightning.collector.derive.attributes.flat_readers import NULL, ODD_STARTS
+from otel_lightning.collector.derive.attributes.flat_readers import BLOCK_STARTS, NULL
 from otel_lightning.collector.derive.attributes.shapes import shape_of
 from otel_lightning.collector.derive.messages import messages, one_message, tool_parts
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
@@ -87,7 +87,7 @@ class FlatMessages:
         Args:
             prefix: The beginning of their keys, up to the number of the message.
             prepare: Completes a rebuilt message before it is read. It must leave texts alone that
-                begin with none of `ODD_STARTS` and are not `NULL`.
+                begin with none of `BLOCK_STARTS` and are not `NULL`.
         """
         self._prefix, self._prepare = prefix, prepare
 
@@ -126,7 +126,7 @@ class FlatMessages:
 
     def _read(self, place: Place, attributes: Attributes) -> list[Message]:
         """Return the messages of any message of a history."""
-        message = _asking(place, attributes) if place.calls else _text(place, attributes)
+        message = _tool_call_message(place, attributes) if place.calls else _text(place, attributes)
         if message is not None:
             return [message]
         return one_message.read_message(self._rebuilt(place, attributes))
@@ -149,7 +149,7 @@ class FlatMessages:
 
 def _plain_text(text: str) -> str | None:
     """Return a text, or None if it may be JSON."""
-    return None if text[:1] in ODD_STARTS or text == NULL else text
+    return None if text[:1] in BLOCK_STARTS or text == NULL else text
 
 
 def _text(place: Place, attributes: Attributes) -> Message | None:
@@ -164,7 +164,7 @@ def _text(place: Place, attributes: Attributes) -> Message | None:
     return None if call_id and role != "tool" else one_message.plain_message(role, text, call_id)
 
 
-def _asking(place: Place, attributes: Attributes) -> Message | None:
+def _tool_call_message(place: Place, attributes: Attributes) -> Message | None:
     """Return the assistant's message of tool calls, or None if another role wrote it."""
     if place.reason or attributes[place.role] != "assistant":
         return None

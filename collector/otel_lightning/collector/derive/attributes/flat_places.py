@@ -8,7 +8,7 @@ from otel_lightning.collector.derive.attributes.shapes import Shape
 
 PLAIN = {"role", "content", "tool_call_id", "finish_reason"}
 """The keys of a message of plain text."""
-ASKING = ({"role", "tool_calls"}, {"role", "tool_calls", "finish_reason"})
+TOOL_CALL_KEYS = ({"role", "tool_calls"}, {"role", "tool_calls", "finish_reason"})
 """The keys of a message of tool calls alone."""
 CALL = {"id", "name", "arguments"}
 """The keys of a tool call."""
@@ -41,7 +41,7 @@ def _place(tree: dict[str, Any]) -> Place:
     if tree.keys() == known.keys() <= PLAIN and "content" in known:
         return Place(tree, role, known["content"], known.get("tool_call_id", ""), reason, ())
     listed = tree.get("tool_calls")
-    if role and tree.keys() in ASKING and isinstance(listed, list):
+    if role and tree.keys() in TOOL_CALL_KEYS and isinstance(listed, list):
         calls = [keys for one in listed if (keys := _call(one))]
         # If one call has other keys, the whole message is rebuilt.
         places = tuple(calls) if len(calls) == len(listed) else ()

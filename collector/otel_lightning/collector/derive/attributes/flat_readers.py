@@ -21,21 +21,21 @@ from otel_lightning.collector.derive.text.json_text import parse
 
 History = Callable[[Attributes], tuple[list[Message], bool]]
 Choices = Callable[[Attributes], list[Message]]
-ODD_STARTS = ("[", " ", "\n", "\r", "\t")
+BLOCK_STARTS = ("[", " ", "\n", "\r", "\t")
 """First characters of contents that may be a JSON array of blocks."""
 NULL = "null"
 """The content of a message without text, as JavaScript writes it."""
-SPEAKERS = {said: role for said, role in ROLES.items() if role != "tool"}
+SPEAKERS = {word: role for word, role in ROLES.items() if role != "tool"}
 WRITTEN_CALL = '"function_call"'
 """Occurs in a text that may be a tool call, see `messages`."""
-SPELLED = "Text"
+REPR_TEXT = "Text"
 """Occurs near the beginning of a response that may be the `repr()` of a block of text."""
 _GLOBALS: dict[str, Any] = {
     "speakers": SPEAKERS,
-    "odd": frozenset(("", *ODD_STARTS)),
+    "block_starts": frozenset(("", *BLOCK_STARTS)),
     "no_text": (NULL, ELIDED),
     "written_call": WRITTEN_CALL,
-    "spelled": SPELLED,
+    "repr_text": REPR_TEXT,
     "loads": orjson.loads,
     "parse": parse,
     "distinct_calls": distinct_calls,
@@ -100,26 +100,26 @@ def _any_neighbours(places: Sequence[Place]) -> bool:
 def _add_text(source: _Source, place: Place, rest: str) -> None:
     source.add(
         f"role = speakers.get(a[{source.name(place.role)}])\n"
-        f"said = a[{source.name(place.content)}]\n"
-        "if (role is None or said[:1] in odd or said in no_text\n"
-        '        or role == "assistant" and written_call in said):'
+        f"text = a[{source.name(place.content)}]\n"
+        "if (role is None or text[:1] in block_starts or text in no_text\n"
+        '        or role == "assistant" and written_call in text):'
     )
     source.add(rest, 2)
     source.add("else:")
-    source.add('found.append({"role": role, "parts": [{"type": "text", "content": said}]})', 2)
+    source.add('found.append({"role": role, "parts": [{"type": "text", "content": text}]})', 2)
 
 
 def _add_response(source: _Source, place: Place, rest: str) -> None:
     """Add the lines for a response; one without an id may get it from the tool call before it."""
     source.add(
-        f"said = a[{source.name(place.content)}]\n"
+        f"text = a[{source.name(place.content)}]\n"
         f"call_id = a[{source.name(place.call_id)}]\n"
-        f'if (a[{source.name(place.role)}] != "tool" or not call_id or said[:1] in odd\n'
-        "        or said in no_text or spelled in said[:80]):"
+        f'if (a[{source.name(place.role)}] != "tool" or not call_id or text[:1] in block_starts\n'
+        "        or text in no_text or repr_text in text[:80]):"
     )
     source.add(rest, 2)
     source.add("else:")
-    part = '{"type": "tool_call_response", "id": call_id, "response": said}'
+    part = '{"type": "tool_call_response", "id": call_id, "response": text}'
     source.add(f'found.append({{"role": "tool", "parts": [{part}]}})', 2)
 
 
@@ -165,12 +165,12 @@ def choices(places: Sequence[Place], other: Callable[[Place, Attributes], Messag
             _add_reason(source, place, '"tool_calls" if ended == "stop" else ended')
         elif place.content and not place.call_id:
             source.add(
-                f"said = a[{source.name(place.content)}]\n"
-                "if said[:1] in odd or said in no_text or written_call in said:"
+                f"text = a[{source.name(place.content)}]\n"
+                "if text[:1] in block_starts or text in no_text or written_call in text:"
             )
             source.add(rest, 2)
             source.add("else:")
-            part = '{"type": "text", "content": said}'
+            part = '{"type": "text", "content": text}'
             source.add(f'found.append({{"role": "assistant", "parts": [{part}]}})', 2)
             _add_reason(source, place, "ended")
         else:

@@ -34,7 +34,7 @@ def spans(batches: Iterable[pa.RecordBatch], memory: MessageMemory | None) -> It
         columns = {name: batch.column(name) for name in batch.schema.names}
         # The last fields of `Span`, in its order. The plain columns of `spans.sql` are the first
         # ones.
-        said: list[Iterable[Any]] = [
+        nested: list[Iterable[Any]] = [
             _resources(columns.pop("resource")),
             _maps(columns.pop("attributes")),
             _events(columns.pop("events")),
@@ -43,7 +43,7 @@ def spans(batches: Iterable[pa.RecordBatch], memory: MessageMemory | None) -> It
             repeat(memory),
         ]
         plain: list[Iterable[Any]] = [column.to_pylist() for column in columns.values()]
-        yield from map(_SPAN, zip(*plain, *said, strict=False))
+        yield from map(_SPAN, zip(*plain, *nested, strict=False))
 
 
 def logs(rows: pa.Table) -> Iterator[Log]:

@@ -84,7 +84,7 @@ class Portion:
 class Portions:
     """The portions of one batch."""
 
-    _some: list[Portion] = field(default_factory=list)
+    _portions: list[Portion] = field(default_factory=list)
 
     @classmethod
     def of(cls, spans: pa.Table, logs: pa.Table, portioning: Portioning) -> "Portions":
@@ -100,11 +100,11 @@ class Portions:
 
     def traces(self) -> set[str]:
         """Return the ids of all traces."""
-        return {trace_id for one in self._some for trace_id in one.traces}
+        return {trace_id for one in self._portions for trace_id in one.traces}
 
     def ties(self) -> Iterator[Ties]:
         """Yield the keys of each portion."""
-        for one in self._some:
+        for one in self._portions:
             yield one.tied
 
     def take_tied(self, others: Sequence[Ties], memory: MessageMemory) -> ParsedRows:
@@ -118,9 +118,9 @@ class Portions:
             These traces, parsed again; their keys stay those of `ties`.
         """
         parsed = ParsedRows(memory=memory)
-        tied_outside = _tied_outside([*self.ties(), *others], len(self._some))
-        named = Counter(rollout for one in self._some for rollout in one.tasks)
-        for number, one in enumerate(self._some):
+        tied_outside = _tied_outside([*self.ties(), *others], len(self._portions))
+        named = Counter(rollout for one in self._portions for rollout in one.tasks)
+        for number, one in enumerate(self._portions):
             first = set(tied_outside[number])
             first |= {trace for name, trace in one.stated_by.items() if named[name] > 1}
             if first:
@@ -129,21 +129,21 @@ class Portions:
 
     def tasks(self) -> dict[str, str]:
         """Return the task id of each rollout that has one."""
-        return {rollout: task for one in self._some for rollout, task in one.tasks.items()}
+        return {rollout: task for one in self._portions for rollout, task in one.tasks.items()}
 
     def stated_by(self) -> dict[str, str]:
         """Return the trace that states the task of each rollout that has one."""
-        return {rollout: one.stated_by[rollout] for one in self._some for rollout in one.tasks}
+        return {rollout: one.stated_by[rollout] for one in self._portions for rollout in one.tasks}
 
     def tables(self) -> Iterator[tuple[str, pa.Table]]:
         """Yield the rows of the tables with a trace id: a table's name and some of its rows."""
         for name in PER_TRACE:
-            some = [table for one in self._some for table in one.tables.get(name, ())]
+            some = [table for one in self._portions for table in one.tables.get(name, ())]
             yield from ((name, table) for table in _joined(some))
 
     def counts(self) -> list[Counts]:
         """Return the numbers of calls and spans of each portion."""
-        return [one.counts for one in self._some]
+        return [one.counts for one in self._portions]
 
 
 def split_by_size(spans: pa.Table, size: int) -> tuple[pa.Table, pa.Table]:

@@ -28,7 +28,7 @@ COUNTS = {
 """The keys of the token counts, with Anthropic's names for them."""
 HIDDEN = "<REDACTED>"
 """What stands in the logged bodies for the model's reasoning."""
-GIVEN = "[TOOL INPUT: "
+ARGUMENTS_BEGIN = "[TOOL INPUT: "
 """How the arguments of a tool begin: this, the tool's name, `]` and the next line."""
 
 
@@ -102,7 +102,7 @@ def _read_tool(span: Span) -> ToolCall | None:
     tool = semconv_tools.read(span)
     given = span.attributes.get("tool_input", "")
     if tool is not None and tool.arguments is None:
-        text = given.partition("\n")[2] if given.startswith(GIVEN) else given
+        text = given.partition("\n")[2] if given.startswith(ARGUMENTS_BEGIN) else given
         tool.arguments = json_text.parse(text)
     if tool is not None and tool.result is None:
         outputs = (one.attributes for one in span.events if one.name == "tool.output")

@@ -11,7 +11,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
-from otel_lightning.collector.derive.dialects.semconv.tools import TOLD
+from otel_lightning.collector.derive.dialects.semconv.tools import TOOL_ERROR
 from otel_lightning.collector.derive.messages import (
     finish,
     messages,
@@ -21,7 +21,7 @@ from otel_lightning.collector.derive.messages import (
 )
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, spelled_objects
+from otel_lightning.collector.derive.text import json_text, repr_objects
 
 NAME = "haystack"
 RANK = 100
@@ -31,7 +31,7 @@ AGENT = "haystack.agent.run"
 MODEL, TOOL = "haystack.agent.step.llm", "haystack.agent.step.tool"
 TRIED = "haystack.chat_generator.run"
 """The span of a generator that another component runs."""
-SPELLED = '"ChatMessage(_role='
+REPR_MESSAGE = '"ChatMessage(_role='
 """Occurs in the JSON of a component's input if its messages are `repr()` texts."""
 BLOCKS = {"ToolCall": "tool_call", "ToolCallResult": "tool_call_result"}
 """The key under which Haystack's own tracing writes the blocks of each class."""
@@ -52,11 +52,11 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
         return _read_tool(span)
     if span.name == MODEL:
         return _read_call(span, f"{MODEL}.")
-    is_call = span.attributes[KIND].endswith("Generator") and not _is_told_above(span)
+    is_call = span.attributes[KIND].endswith("Generator") and not _is_answered_above(span)
     return _read_call(span, COMPONENT) if is_call else None
 
 
-def _is_told_above(span: Span) -> bool:
+def _is_answered_above(span: Span) -> bool:
     """Tell whether a fallback's span above has the answer: it tells its generators' inputs only."""
     written = [f"{COMPONENT}{side}" in span.attributes for side in ("input", "output")]
     return span.name == TRIED and written == [True, False] and not span_rows.failed(span)
@@ -73,7 +73,7 @@ def _read_tool(span: Span) -> ToolCall:
     )
     # The failure of a tool is told to the model; its span ends without an error.
     if span.attributes.get("haystack.tool.error") == "true":
-        tool.error_type = tool.error_type or TOLD
+        tool.error_type = tool.error_type or TOOL_ERROR
     return tool
 
 
@@ -86,7 +86,7 @@ def _read_call(span: Span, prefix: str) -> LlmCall:
     return span_rows.completed(call, *texts)
 
 
-def fill_spelled(call: LlmCall, sent: Any, answered: Any, memory: MessageMemory | None) -> None:
+def fill_from_repr(call: LlmCall, sent: Any, answered: Any, memory: MessageMemory | None) -> None:
     """Set messages and tools of a call from components' inputs and outputs as Python spells them.
 
     Args:
@@ -98,13 +98,13 @@ def fill_spelled(call: LlmCall, sent: Any, answered: Any, memory: MessageMemory 
     sent, answered = json_text.as_object(sent), json_text.as_object(answered)
     offered = sent.get("tools")
     listed = offered if isinstance(offered, list) else ()
-    tools = [{"data": spelled_objects.parse(one)} for one in listed]
-    sent = {**sent, "messages": _spelled(sent.get("messages")), "tools": tools}
-    _fill(call, sent, {"replies": _spelled(answered.get("replies"))}, memory)
+    tools = [{"data": repr_objects.parse(one)} for one in listed]
+    sent = {**sent, "messages": _repr_objects(sent.get("messages")), "tools": tools}
+    _fill(call, sent, {"replies": _repr_objects(answered.get("replies"))}, memory)
 
 
-def _spelled(texts: Any) -> list[Any]:
-    found = map(spelled_objects.parse, texts if isinstance(texts, list) else ())
+def _repr_objects(texts: Any) -> list[Any]:
+    found = map(repr_objects.parse, texts if isinstance(texts, list) else ())
     return [_with_plain_keys(one) for one in found if isinstance(one, dict)]
 
 
@@ -112,7 +112,7 @@ def _with_plain_keys(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a `ChatMessage` in the form in which Haystack's own tracing writes it."""
     parts = message.get("_content")
     named = (
-        (BLOCKS.get(str(one.get(spelled_objects.CLASS))), one)
+        (BLOCKS.get(str(one.get(repr_objects.CLASS))), one)
         for one in (parts if isinstance(parts, list) else ())
         if isinstance(one, dict)
     )

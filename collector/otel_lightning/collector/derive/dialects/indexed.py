@@ -7,7 +7,7 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import flattened, reading
 from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields, lower, text
 from otel_lightning.collector.derive.attributes.flat_messages import FlatMessages
-from otel_lightning.collector.derive.attributes.flat_readers import NULL, ODD_STARTS
+from otel_lightning.collector.derive.attributes.flat_readers import BLOCK_STARTS, NULL
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of, values_of
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.dialects.semconv import counts as semconv_counts
@@ -219,7 +219,7 @@ def _message(item: dict[str, Any]) -> dict[str, Any]:
     """Return a flattened message in a provider's form, with JSON blocks of content parsed."""
     content = item.get("content")
     blocks = (
-        json_text.parse(content) if type(content) is str and content[:1] in ODD_STARTS else None
+        json_text.parse(content) if type(content) is str and content[:1] in BLOCK_STARTS else None
     )
     if _is_blocks(blocks):
         return {**item, "content": blocks}
@@ -229,11 +229,11 @@ def _message(item: dict[str, Any]) -> dict[str, Any]:
     if content == NULL and item.get("role") == "assistant":  # JavaScript writes null as text
         return {**item, "content": None}
     if item.get("role") == "assistant" and "tool_call_id" in item:
-        return _asking(item, json_text.as_object(json_text.parse(content)))
+        return _tool_call_message(item, json_text.as_object(json_text.parse(content)))
     return item
 
 
-def _asking(item: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+def _tool_call_message(item: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     """Return the message of a tool call that Netra writes as the text of the assistant."""
     if request.keys() != {"name", "arguments"}:
         return item

@@ -69,7 +69,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         is_text = operation == "chat" and not _is_message(answer)
         is_answer = isinstance(answer, dict | list) and not is_text
         call.output_messages = payloads.answer(answer if is_answer else text)
-    reason = finish.reason(_said(span, "metadata.finish_reason"))
+    reason = finish.reason(_metadata_text(span, "metadata.finish_reason"))
     call.finish_reason = call.finish_reason or reason
     model, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
     call.request_model = model and model.strip('"')  # LangChain writes it with or without quotes
@@ -92,7 +92,7 @@ def _is_message(answer: Any) -> bool:
     return not isinstance(answer, dict) or not answer or not MESSAGE.isdisjoint(answer)
 
 
-def _said(span: Span, name: str) -> str | None:
+def _metadata_text(span: Span, name: str) -> str | None:
     """Return a text of the metadata, which is JSON in Python and plain in JavaScript."""
     text = _text(span, name)
     value = json_text.parse(text)
@@ -109,8 +109,8 @@ def _whole(span: Span, answer: Any, choices: object) -> Any:
         answer = [answer]
     if not isinstance(answer, list):
         return answer
-    if _said(span, "metadata.object") == "response":
-        fields = {name: _said(span, f"metadata.{name}") for name in ("id", "status")}
+    if _metadata_text(span, "metadata.object") == "response":
+        fields = {name: _metadata_text(span, f"metadata.{name}") for name in ("id", "status")}
         ended = json_text.parse(_text(span, "metadata.incomplete_details"))
         return {"output": answer, "incomplete_details": ended, **fields}
     if choices == len(answer) and choices != 1:
@@ -128,7 +128,11 @@ def _request(span: Span) -> payloads.Payload:
     request = sent if isinstance(sent, dict) else {"messages": sent or text}
     tools = request.get("tools") or reading.array(span.attributes, f"{PREFIX}metadata.tools")
     # The system prompt may be in the metadata alone, or there too.
-    beside = {} if _has_system(request) else {"instructions": _said(span, "metadata.instructions")}
+    beside = (
+        {}
+        if _has_system(request)
+        else {"instructions": _metadata_text(span, "metadata.instructions")}
+    )
     return {**beside, **request, "tools": tools}
 
 

@@ -70,18 +70,18 @@ def _has_failed(span: Span) -> bool:
     if answers := langchain_results.choices(result):
         has_text = any(answer["parts"] for answer in answers)
         return not has_text or langchain_results.is_broken_off(result)
-    return not _says_anything(result)
+    return not _has_content(result)
 
 
-def _says_anything(value: Any) -> bool:
+def _has_content(value: Any) -> bool:
     """Tell whether a value holds text or a number, not only types, empty lists and objects.
 
     The wrapper of Google's client writes `None` as the content of an answer that never came.
     """
     if isinstance(value, dict):
-        told = (inner for key, inner in value.items() if key not in _LABELS)
-        return any(inner != "None" and _says_anything(inner) for inner in told)
-    return any(map(_says_anything, value)) if isinstance(value, list) else bool(value)
+        inner_values = (inner for key, inner in value.items() if key not in _LABELS)
+        return any(inner != "None" and _has_content(inner) for inner in inner_values)
+    return any(map(_has_content, value)) if isinstance(value, list) else bool(value)
 
 
 def _read_call(span: Span) -> LlmCall:
@@ -96,7 +96,7 @@ def _read_call(span: Span) -> LlmCall:
         call.input_messages = payloads.request_messages(sent, span.memory)
         call.tool_definitions = payloads.request_tools(sent) or call.tool_definitions
     response = without_made_up_id(_with_metadata(result, span))
-    if call.error_type and not _says_anything(result):
+    if call.error_type and not _has_content(result):
         call.output_messages = None
     elif not payloads.fill_from_response(call, _with_calls_apart(response, call)):
         _fill_result(call, result or json_text.plain(attributes.get("gen_ai.completion")))

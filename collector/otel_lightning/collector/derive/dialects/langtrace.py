@@ -35,8 +35,8 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     call.tool_definitions = tool_values.flat_tools(_unwrapped(span.attributes.get(OFFERED)))
     # For JavaScript, tool calls of Chat Completions are a text.
     call.output_messages = [
-        {**said, "parts": [known for part in said["parts"] for known in written_out(part)]}
-        for said in call.output_messages or ()
+        {**message, "parts": [known for part in message["parts"] for known in written_out(part)]}
+        for message in call.output_messages or ()
     ] or None
     # Anthropic's answer that asks for a tool is here, and in no event.
     asked = [] if call.output_messages else list(_unwrapped(span.attributes.get(REQUESTED)))

@@ -56,16 +56,16 @@ def _read_call(span: Span) -> LlmCall:
 
 
 def _read_tool(span: Span) -> ToolCall:
-    def said(name: str) -> str | None:
+    def field(name: str) -> str | None:
         return reading.text(span.attributes, f"{CONTENT}{name}", f"{TOOL}{name}")
 
     tool = span_rows.tool_call(
         span,
-        said("name"),
-        tool_call_id=said("id"),
-        arguments=json_text.parse(said("arguments")),
-        result=said("output"),
+        field("name"),
+        tool_call_id=field("id"),
+        arguments=json_text.parse(field("arguments")),
+        result=field("output"),
     )
-    if said("is_error") == "true":
-        tool.error_type = tool.error_type or semconv_tools.TOLD
+    if field("is_error") == "true":
+        tool.error_type = tool.error_type or semconv_tools.TOOL_ERROR
     return tool

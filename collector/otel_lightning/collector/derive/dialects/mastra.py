@@ -170,8 +170,8 @@ def _outlined(message: Any) -> Iterator[Message]:
         results = (None if OUTLINED.fullmatch(one) else one for one in pieces)
         yield from ({"role": "tool", "parts": [response_part(None, one)]} for one in results)
     else:
-        said = OUTLINED.sub("", text)
-        parts = [{"type": "text", "content": said}] if said else []
+        words = OUTLINED.sub("", text)
+        parts = [{"type": "text", "content": words}] if words else []
         calls = map(_outlined_call, OUTLINED.finditer(text))
         yield {"role": "assistant", "parts": [*parts, *calls]}
 

@@ -1,4 +1,4 @@
-"""Monocle's tracing: entities as attributes, what was sent and said as events.
+"""Monocle's tracing: entities as attributes, what was sent and answered as events.
 
 A message is JSON text of one pair, such as `{"user": "Sun in Rome?"}`; a tool call in it is an
 object with `tool_name` or `tool_function`.
@@ -21,7 +21,7 @@ CONVERSATION_KEYS = ("scope.agentic.session",)
 CALLS = ("inference", "inference.framework", "inference.modelapi")
 TOOLS = ("agentic.tool.invocation", "agentic.mcp.invocation")
 AGENTS = {"agentic.invocation": "agent", "agentic.delegation": "handoff"}
-SENT, SAID, METADATA = "data.input", "data.output", "metadata"
+INPUT, OUTPUT, METADATA = "data.input", "data.output", "metadata"
 """The names of the events."""
 MODEL = "model."
 """How the type of the entity begins that is the model."""
@@ -39,12 +39,12 @@ def read(span: Span) -> Row | None:
     if kind in CALLS:
         return _read_call(span)
     if kind in TOOLS:
-        given = _event(span, SENT).get("input")
+        given = _event(span, INPUT).get("input")
         return span_rows.tool_call(
             span,
             reading.text(span.attributes, "entity.1.name"),
             arguments=_arguments(given),
-            result=_event(span, SAID).get("response"),
+            result=_event(span, OUTPUT).get("response"),
         )
     return _read_agent(span, AGENTS[kind]) if kind in AGENTS else None
 
@@ -78,14 +78,14 @@ def _read_call(span: Span) -> LlmCall:
     kind = span.attributes.get("entity.1.type", "")
     call.provider = kind.removeprefix("inference.") or None
     call.request_model = next(_models(span.attributes), None)
-    sent, said = _event(span, SENT).get("input"), _event(span, SAID).get("response")
+    sent, answered = _event(span, INPUT).get("input"), _event(span, OUTPUT).get("response")
     listed = json_text.parse(sent)
     history = [_message(one) for one in (listed if isinstance(listed, list) else [sent]) if one]
     call.input_messages = messages.conversation(history, span.memory) or None
     fields = _event(span, METADATA)
     reason = fields.get("finish_reason")
-    if said and not call.error_type:
-        answer = {**_message(said, role="assistant"), "finish_reason": reason}
+    if answered and not call.error_type:
+        answer = {**_message(answered, role="assistant"), "finish_reason": reason}
         call.output_messages = messages.one_turn([answer]) or None
     call.finish_reason = finish.reason(reason)
     counts = {key: json_text.parse(value) for key, value in fields.items() if "token" in key}
@@ -106,7 +106,7 @@ def _message(text: Any, role: str = "user") -> dict[str, Any]:
 
     Args:
         text: The JSON text of a pair of role and content, or plain text.
-        role: Who said a plain text.
+        role: The role of the author of a plain text.
     """
     value = json_text.parse(text) if isinstance(text, str) else text
     value = value if isinstance(value, dict) else {role: text}

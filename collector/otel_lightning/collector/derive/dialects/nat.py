@@ -25,7 +25,7 @@ UNKNOWN = "unknown"
 """What the toolkit writes for every value that it does not know."""
 ADDED = {"additionalProperties": False, "strict": True}
 """What the toolkit writes into the schema of each tool's parameters."""
-ASKED = "\n\nTool calls: "
+TOOL_CALLS = "\n\nTool calls: "
 """What stands between an answer's text and its tool calls."""
 
 
@@ -69,7 +69,7 @@ def _tool(definition: Any) -> Any:
 
 
 def _answer(text: str, reason: str | None) -> list[Message]:
-    content, _, spelled = text.rpartition(ASKED)
+    content, _, spelled = text.rpartition(TOOL_CALLS)
     calls = json_text.parse_literal(spelled)
     if not isinstance(calls, list):
         content, calls = text, []

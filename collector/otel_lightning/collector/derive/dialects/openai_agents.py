@@ -55,10 +55,10 @@ def _respelled_message(message: dict[str, Any]) -> dict[str, Any]:
     for part in given if isinstance(given, list) else ():
         if not isinstance(part, dict):
             continue
-        spelled = _spelled(part.get("content"))
-        value = json_text.as_object(spelled)
-        if isinstance(spelled, list):  # the blocks of a content
-            parts += spelled
+        objects = _from_repr(part.get("content"))
+        value = json_text.as_object(objects)
+        if isinstance(objects, list):  # the blocks of a content
+            parts += objects
         elif isinstance(value.get("output"), list):  # the response of a streamed chat completion
             for item in value["output"]:
                 content = json_text.as_object(item).get("content")
@@ -72,7 +72,7 @@ def _respelled_message(message: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "parts": parts}
 
 
-def _spelled(text: Any) -> Any:
+def _from_repr(text: Any) -> Any:
     """Return the object, or the list of objects, in a `repr()` text; None for any other text."""
     if not isinstance(text, str) or not text.endswith(("}", ")", "}]")):
         return None

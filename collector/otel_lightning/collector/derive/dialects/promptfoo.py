@@ -64,15 +64,15 @@ def _blocks(text: str) -> list[Any]:
     for begin, between in REASONED.items():
         if text.startswith(begin):
             thought, _, rest = text.removeprefix(begin).partition(between)
-            said = {"type": "reasoning", "content": thought.partition(SIGNED)[0]}
-            return [said, *_blocks(rest)]
+            block = {"type": "reasoning", "content": thought.partition(SIGNED)[0]}
+            return [block, *_blocks(rest)]
     value = json_text.parse(text)
     if isinstance(value, list) and value and all(map(_is_call, value)):
         return value
-    return list(_said(text.split("\n")))
+    return list(_text_and_calls(text.split("\n")))
 
 
-def _said(lines: list[str]) -> Iterator[dict[str, Any]]:
+def _text_and_calls(lines: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the blocks of a text whose lines may be tool calls."""
     words: list[str] = []
     for line in lines:

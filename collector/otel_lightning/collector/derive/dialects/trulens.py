@@ -10,15 +10,15 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.messages import payloads, token_counts
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, spelled_objects
+from otel_lightning.collector.derive.text import json_text, repr_objects
 
 NAME = "trulens"
 RANK = 12
 OWN = "ai.observability."
 TYPE = f"{OWN}span_type"
 FUNCTION, RETURNED = f"{OWN}call.function", f"{OWN}call.return"
-GIVEN = f"{OWN}call.kwargs."
-QUERY, FOUND = f"{OWN}retrieval.query_text", f"{OWN}retrieval.retrieved_contexts"
+CALL_ARGUMENTS = f"{OWN}call.kwargs."
+QUERY, CONTEXTS = f"{OWN}retrieval.query_text", f"{OWN}retrieval.retrieved_contexts"
 CONVERSATION_KEYS = (f"{OWN}conversation_id",)
 COUNTS = {
     "input_tokens": f"{OWN}cost.num_prompt_tokens",
@@ -40,10 +40,10 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     if kind == "generation":
         return _read_call(span)
     if kind == "tool":
-        given, returned = _given(span), _value(span.attributes.get(RETURNED))
+        given, returned = _call_arguments(span), _value(span.attributes.get(RETURNED))
         return span_rows.tool_call(span, _name(span), arguments=given, result=returned)
     if kind in RETRIEVALS:
-        found = _value(span.attributes.get(FOUND))
+        found = _value(span.attributes.get(CONTEXTS))
         return span_rows.retrieval(span, RETRIEVALS[kind], span.attributes.get(QUERY), found)
     return span_rows.agent_run(span, RUNS[kind], _name(span)) if kind in RUNS else None
 
@@ -53,13 +53,13 @@ def _read_call(span: Span) -> LlmCall:
     call = span_rows.llm_call(span, NAME)
     call.operation = "chat"
     call.response_model = attributes.get(f"{OWN}cost.model") or None
-    for value in _given(span).values():
+    for value in _call_arguments(span).values():
         if isinstance(value, str | list) and value:
             request = {"messages": value}
             call.input_messages = payloads.request_messages(request, span.memory)
             break
     returned = attributes.get(RETURNED)
-    response = spelled_objects.parse(returned) or _value(returned)
+    response = repr_objects.parse(returned) or _value(returned)
     is_response = payloads.fill_from_response(call, response)
     if not is_response:
         call.output_messages = payloads.answer(response)
@@ -74,12 +74,12 @@ def _name(span: Span) -> str:
     return span.attributes.get(FUNCTION, span.name).rpartition(".")[2]
 
 
-def _given(span: Span) -> dict[str, Any]:
+def _call_arguments(span: Span) -> dict[str, Any]:
     """Return what the function was called with."""
     return {
-        key.removeprefix(GIVEN): _value(text)
+        key.removeprefix(CALL_ARGUMENTS): _value(text)
         for key, text in span.attributes.items()
-        if key.startswith(GIVEN)
+        if key.startswith(CALL_ARGUMENTS)
     }
 
 

@@ -94,8 +94,8 @@ def _read_moved(span: Span, operation: str) -> LlmCall:
     span_rows.settle_broken_stream(call, attributes.get(REASON))
     if THOUGHT in attributes:  # it stays where it was
         thought = {"type": "reasoning", "content": attributes[THOUGHT]}
-        (said, *_) = call.output_messages or [messages.choice([], call.finish_reason)]
-        call.output_messages = [{**said, "parts": [thought, *said["parts"]]}]
+        (answer, *_) = call.output_messages or [messages.choice([], call.finish_reason)]
+        call.output_messages = [{**answer, "parts": [thought, *answer["parts"]]}]
     return span_rows.completed(call)
 
 
@@ -115,8 +115,10 @@ def _answer(span: Span, finish_reason: str | None) -> list[Message] | None:
     calls = reading.array(attributes, "ai.response.toolCalls") or []
     blocks = [{"type": "tool-call", **call} for call in calls if isinstance(call, dict)]
     # `ai.response.object` is the answer's text, unless it holds the arguments of a tool call.
-    said = "text" if finish_reason == "tool_calls" or "ai.response.text" in attributes else "object"
-    for name, kind in ((said, "text"), ("reasoning", "reasoning")):
+    text_key = (
+        "text" if finish_reason == "tool_calls" or "ai.response.text" in attributes else "object"
+    )
+    for name, kind in ((text_key, "text"), ("reasoning", "reasoning")):
         if text := attributes.get(f"ai.response.{name}"):
             blocks.insert(0, {"type": kind, "content": text})
     turn = messages.one_turn([{"role": "assistant", "content": blocks}]) if blocks else []

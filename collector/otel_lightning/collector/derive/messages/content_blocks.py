@@ -47,12 +47,12 @@ def content_parts(body: Any) -> list[Part]:
 def _block_parts(block: Any) -> list[Part]:
     """Return the parts of one content block: several only for a tool that the provider ran."""
     if not isinstance(block, dict):
-        return [] if block == LOST else _known(text_part(block))
+        return [] if block == LOST else _as_list(text_part(block))
     kind = str(block.get("type") or _untyped(block))
     if (inside := _blocks_inside(block, kind)) is not None:
         return content_parts(inside)
     if (read := _PARTS.get(kind)) is not None:
-        return _known(read(block))
+        return _as_list(read(block))
     if kind in media_parts.KINDS:
         return [media_parts.media_part(kind, block)]
     if (item := hosted_tools.item_parts(block)) is not None:
@@ -67,7 +67,7 @@ def _separate(block: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """
     of_tools = [key for key in _OF_TOOLS if isinstance(block.get(key), dict)]
     rest = {key: value for key, value in block.items() if key not in of_tools}
-    before = [rest] if any(rest.get(key) for key in _SAID) else []
+    before = [rest] if any(rest.get(key) for key in _WORDS) else []
     blocks = [*before, *({key: block[key]} for key in of_tools)]
     return blocks if len(blocks) > 1 else None
 
@@ -89,7 +89,7 @@ def _blocks_inside(block: Mapping[str, Any], kind: str) -> list[Any] | None:
     return [inside] if isinstance(inside, dict) and inside.get("type") == kind else None
 
 
-def _known(part: Part | None) -> list[Part]:
+def _as_list(part: Part | None) -> list[Part]:
     return [] if part is None else [part]
 
 
@@ -141,7 +141,7 @@ def read_call(block: Mapping[str, Any]) -> Part:
     return tool_call_part(call_id, name, None)
 
 
-def _read_spelled_call(block: Mapping[str, Any]) -> Part:
+def _read_function_call(block: Mapping[str, Any]) -> Part:
     """Return the tool call in an item of a response; OpenLIT spells the item in a `content`."""
     spelled = block.get("content")
     item = parse_literal(spelled) if isinstance(spelled, str) and "name" not in block else None
@@ -170,7 +170,7 @@ _PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
     # The conventions, Anthropic and Vercel's AI SDK; then OpenAI; then Gemini, Genkit and Bedrock.
     **dict.fromkeys(("tool_call", "tool_use", "tool-call"), read_call),
     "function": read_call,
-    "function_call": _read_spelled_call,
+    "function_call": _read_function_call,
     **dict.fromkeys(("functionCall", "toolRequest", "toolUse"), read_call),
     **dict.fromkeys(("tool_call_response", "tool_result", "tool-result"), read_response),
     **dict.fromkeys(("function_response", "functionResponse"), read_response),
@@ -193,7 +193,7 @@ _BY_KEY = (
     "toolResponse",
     "function",
 )
-_SAID = ("text", "reasoning", "reasoningContent")
+_WORDS = ("text", "reasoning", "reasoningContent")
 _OF_TOOLS = (*_GEMINI, "toolUse", "toolResult", "toolRequest", "toolResponse")
 _UNTYPED = (*_BY_KEY, *_GEMINI, *media_parts.UNTYPED)
 """The keys by which blocks without a `type` are told apart. `thought` comes first, because Gemini's

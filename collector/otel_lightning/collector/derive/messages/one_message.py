@@ -16,9 +16,9 @@ from otel_lightning.collector.derive.messages.content_blocks import (
 from otel_lightning.collector.derive.messages.message_memory import MESSAGE_KEYS
 from otel_lightning.collector.derive.messages.text_blocks import PYTHON
 from otel_lightning.collector.derive.messages.tool_parts import Part, distinct_calls, response_part
-from otel_lightning.collector.derive.messages.written_blocks import CALLED, SPELLED, written_out
+from otel_lightning.collector.derive.messages.written_blocks import CALLED, REPR_STARTS, written_out
 from otel_lightning.collector.derive.rows import Message
-from otel_lightning.collector.derive.text import spelled_objects
+from otel_lightning.collector.derive.text import repr_objects
 from otel_lightning.collector.derive.text.json_text import parse
 
 PLAIN_KEYS = 2
@@ -63,7 +63,7 @@ def one_text(values: Any) -> Message | None:
 def read_message(value: Any) -> list[Message]:
     """Return the canonical messages of one message in any form; tool responses are split off."""
     if isinstance(value, str):
-        spelled = spelled_objects.message(value)
+        spelled = repr_objects.message(value)
         if spelled is None:
             return [{"role": "user", "parts": content_parts(value)}]
         value = spelled
@@ -72,14 +72,14 @@ def read_message(value: Any) -> list[Message]:
     if "parts" in value:
         plain = _finished(value) if _is_canonical(value) else None
     else:
-        plain = plain_text(value) or _read_asking(value)
+        plain = plain_text(value) or _tool_call_message(value)
     if plain is not None:
         return [plain]
     item = _ITEMS.get(str(value.get("type"))) or (_block if _is_block(value) else None)
     if item is not None:
         return [item(value)]
     if "role" not in value and (known := hosted_tools.item_parts(value)) is not None:
-        return [{"role": known[0], "parts": list(map(_told_plainly, known[1]))}]
+        return [{"role": known[0], "parts": list(map(_with_plain_response, known[1]))}]
     return _split(_read_mapping(_unwrapped(value)))
 
 
@@ -112,7 +112,7 @@ def plain_message(role: str, text: str, call_id: object = None) -> Message | Non
     """Return a provider's message that is one text, or None if the text may hold more.
 
     Args:
-        role: Who said it, in any provider's words.
+        role: The role of its author, in any provider's words.
         text: The text.
         call_id: The id of the tool call that a tool answers.
     """
@@ -127,7 +127,7 @@ def plain_message(role: str, text: str, call_id: object = None) -> Message | Non
     return {"role": canonical, "parts": [{"type": "text", "content": text}]}
 
 
-def _read_asking(value: Mapping[str, Any]) -> Message | None:
+def _tool_call_message(value: Mapping[str, Any]) -> Message | None:
     """Return an assistant's message of tool calls alone, or None for any other message.
 
     A fast path like `plain_text`.
@@ -161,8 +161,8 @@ def _is_plain_text(part: Any) -> bool:
     if type(part) is not dict or len(part) != PLAIN_KEYS or part.get("type") != "text":
         return False
     text = part.get("content")
-    # `BLOCKS` has ten characters, and so has each other text in `_ODD_TEXT` but the empty one.
-    if type(text) is not str or text[:10] in _ODD_TEXT or text[:1] == "{":
+    # `BLOCKS` has ten characters, as each other text in `_SPECIAL_STARTS` but the empty one.
+    if type(text) is not str or text[:10] in _SPECIAL_STARTS or text[:1] == "{":
         return False
     return CALLED not in text
 
@@ -244,7 +244,7 @@ def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
     if not isinstance(calls, list):
         return []
     # OpenInference for DSPy writes the `repr()` of each.
-    parsed = (spelled_objects.parse(call) if isinstance(call, str) else call for call in calls)
+    parsed = (repr_objects.parse(call) if isinstance(call, str) else call for call in calls)
     return [read_call(call) for call in parsed if isinstance(call, dict)]
 
 
@@ -296,7 +296,7 @@ def _holds(body: Any, kind: str) -> bool:
     return isinstance(body, list) and any(part["type"] == kind for part in content_parts(body))
 
 
-def _told_plainly(part: Part) -> Part:
+def _with_plain_response(part: Part) -> Part:
     return response_part(part["id"], part.get("response")) if "response" in part else part
 
 
@@ -310,7 +310,7 @@ def _response_item(item: Mapping[str, Any]) -> Message:
 
 def _block(value: Mapping[str, Any]) -> Message:
     parts = content_parts([value])
-    roles = [_SAID_BY.get(part["type"], "user") for part in parts]
+    roles = [_ROLE_OF_PART.get(part["type"], "user") for part in parts]
     return {"role": next(iter(roles), "user"), "parts": parts}
 
 
@@ -329,11 +329,11 @@ _MORE = {
 """Keys that a message of plain text does not have; one of them excludes the fast path."""
 _NAMES = {"role", "parts", "content", "kwargs", "data", "message"}
 """Keys of which a message has one at least; what has none may be a block of a content."""
-_SAID_BY = {"tool_call": "assistant", "reasoning": "assistant", "tool_call_response": "tool"}
+_ROLE_OF_PART = {"tool_call": "assistant", "reasoning": "assistant", "tool_call_response": "tool"}
 """The roles that the types of parts tell."""
-_SPEAKERS = {said: role for said, role in ROLES.items() if role != "tool"}
+_SPEAKERS = {word: role for word, role in ROLES.items() if role != "tool"}
 _NO_TEXT = ("", ELIDED)
-_ODD_TEXT = {"", BLOCKS, PYTHON[: len(BLOCKS)], *(one[: len(BLOCKS)] for one in SPELLED)}
+_SPECIAL_STARTS = {"", BLOCKS, PYTHON[: len(BLOCKS)], *(one[: len(BLOCKS)] for one in REPR_STARTS)}
 _PLAIN_ROLES = ("system", "user", "assistant")
 _ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
     "function_call": _call_item,

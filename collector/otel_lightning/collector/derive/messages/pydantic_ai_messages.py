@@ -60,11 +60,11 @@ def _is_own(message: Any) -> bool:
 def _messages(message: Json) -> list[Json]:
     """Return one of Pydantic AI's messages as messages of a chat."""
     if message[KIND] == "request":
-        return [_asked(part) for part in message[PARTS]]
-    said = {kind: "".join(_texts(message, kind)) for kind in ("text", "thinking")}
-    answer: Json = {"role": "assistant", "content": said["text"] or None}
-    if said["thinking"]:
-        answer["reasoning"] = said["thinking"]
+        return [_request_message(part) for part in message[PARTS]]
+    texts = {kind: "".join(_texts(message, kind)) for kind in ("text", "thinking")}
+    answer: Json = {"role": "assistant", "content": texts["text"] or None}
+    if texts["thinking"]:
+        answer["reasoning"] = texts["thinking"]
     calls = [_call(part) for part in message[PARTS] if part[PART_KIND] == "tool-call"]
     return [{**answer, "tool_calls": calls} if calls else answer]
 
@@ -74,7 +74,7 @@ def _texts(message: Json, kind: str) -> list[str]:
     return [text for text in known if isinstance(text, str)]
 
 
-def _asked(part: Json) -> Json:
+def _request_message(part: Json) -> Json:
     kind, content = part[PART_KIND], part.get("content")
     if kind == "retry-prompt":
         # The details of a failed validation are spelled in another way for the model.

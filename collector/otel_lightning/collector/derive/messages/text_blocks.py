@@ -9,7 +9,7 @@ TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
 """The types of a block of text."""
 # Matches `[TextContent(type='text', text='5')]` and `CallToolResult(meta=None, content=[…])` around
 # it. The last line rules out a second block.
-SPELLED = re.compile(
+REPR = re.compile(
     rf"(?s)(\w+\()?(\w+=\w+,? )*(content=)?\[?Text(Block|Content)\(type='text', text={QUOTED}"
     r"((?!Block\(|Content\().)*"
 )
@@ -32,13 +32,13 @@ def plain(value: Any) -> Any:
         if value.startswith(('[{"json": ', PYTHON)):
             blocks = parse_literal(value)
             return value if blocks is None else plain(blocks)
-        return _spelled_text(value) if "Text" in value[:80] else value
+        return _text_of_repr(value) if "Text" in value[:80] else value
     if isinstance(value, list) and value and all(map(_is_text_block, value)):
         return "".join(str(block.get("text", block.get("content", ""))) for block in value)
     match value:
         # Bedrock's block of a result that is JSON, and Cohere's of any result.
-        case [{"json": said, **rest} | {"document": {"data": said}, "type": "document", **rest}]:
-            return value if rest else said
+        case [{"json": inner, **rest} | {"document": {"data": inner}, "type": "document", **rest}]:
+            return value if rest else inner
     return value
 
 
@@ -50,7 +50,7 @@ def outcome(value: Any) -> Any:
         {'error': 'no'}
     """
     text = plain(value)
-    if isinstance(value, str) and text != value and (match := SPELLED.fullmatch(value)):
+    if isinstance(value, str) and text != value and (match := REPR.fullmatch(value)):
         return {"error": text} if FAILED.search(value, match.end("quoted")) else text
     return text
 
@@ -86,10 +86,10 @@ def _wrapped_text(block: dict[str, Any]) -> Any:
     return block
 
 
-def _spelled_text(text: str) -> str:
+def _text_of_repr(text: str) -> str:
     """Return the text in the `repr()` of one or several text blocks; other texts unchanged."""
     written = parse(text) if text.startswith('["') else [text]
-    matches = [SPELLED.fullmatch(str(one)) for one in written or ()]
+    matches = [REPR.fullmatch(str(one)) for one in written or ()]
     texts = [str(parse_literal(one["quoted"])) for one in matches if one]
     return "".join(texts) if texts and len(texts) == len(matches) else text
 

@@ -10,7 +10,9 @@ _GEMINI = ("parameters_json_schema", "parametersJsonSchema")
 SCHEMAS = ("parameters", "input_schema", "inputSchema", *_GEMINI, "arguments")
 """The spellings of the schema of a tool's parameters."""
 # For example `content='5' name='add' tool_call_id='call_1'`.
-SPELLED = re.compile(rf"content={json_text.QUOTED}( .*)? tool_call_id='(?P<id>[^']+)'.*", re.DOTALL)
+MESSAGE_REPR = re.compile(
+    rf"content={json_text.QUOTED}( .*)? tool_call_id='(?P<id>[^']+)'.*", re.DOTALL
+)
 """The `repr()` of LangChain's tool messages."""
 
 OUTCOME = re.compile(
@@ -76,7 +78,7 @@ def _schema(value: Any) -> Any:
     if not isinstance(value, dict) or "properties" not in value:
         return value
     # Some packages leave the type out, or write fields without a value as null.
-    return {"type": "object", **{key: said for key, said in value.items() if said is not None}}
+    return {"type": "object", **{key: each for key, each in value.items() if each is not None}}
 
 
 def is_a_call(value: object) -> bool:
@@ -157,6 +159,6 @@ def tool_message(result: Any) -> Mapping[str, Any]:
     for key in ("output", "data", "kwargs"):
         inner = result.get(key) if isinstance(result, dict) else None
         result = inner if isinstance(inner, dict | str) else result
-    if isinstance(result, str) and (match := SPELLED.fullmatch(result)):
+    if isinstance(result, str) and (match := MESSAGE_REPR.fullmatch(result)):
         return {"content": json_text.parse_literal(match["quoted"]), "tool_call_id": match["id"]}
     return result if isinstance(result, dict) and "tool_call_id" in result else {}

@@ -2,7 +2,7 @@
 
 from otel_lightning.collector.derive.messages.content_blocks import content_parts
 from otel_lightning.collector.derive.messages.tool_parts import Part
-from otel_lightning.collector.derive.text import spelled_objects
+from otel_lightning.collector.derive.text import repr_objects
 from otel_lightning.collector.derive.text.json_text import parse, parse_literal
 
 CALLED = "function_call"
@@ -10,7 +10,7 @@ CALLED = "function_call"
 TYPES = (CALLED, '"id": "rs_', '"type":"function"')
 """What the items of the Responses API have that call a tool, and that hold reasoning; and the tool
 calls of Chat Completions, as Langtrace writes them for JavaScript."""
-SPELLED = ("ThinkingBlock(", "TextBlock(", "ToolUseBlock(")
+REPR_STARTS = ("ThinkingBlock(", "TextBlock(", "ToolUseBlock(")
 """How the `repr()` of a block begins; see `written_out`."""
 _BLOCK_KEYS = {"thinking": "thinking", "text": "text", "tool_use": "input"}
 """The types of Anthropic's blocks that are read from a text, each with a key that it has."""
@@ -30,7 +30,7 @@ def written_out(part: Part) -> list[Part]:
         listed = items if isinstance(items, list) else [items]
         if all(isinstance(item, dict) and item.get("type") for item in listed):
             return content_parts(listed)
-    block = spelled_objects.parse(text) if text.startswith(SPELLED) else None
+    block = repr_objects.parse(text) if text.startswith(REPR_STARTS) else None
     if text.startswith('{"reasoningContent": {'):  # of Bedrock's, in Traceloop
         return content_parts([parse(text) or {"type": "text", "text": text}])
     if text[:1] == "{" and '"type": "t' in text:  # a thought or the use of a tool

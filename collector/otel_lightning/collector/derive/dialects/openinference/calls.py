@@ -26,7 +26,7 @@ from otel_lightning.collector.derive.messages import (
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import LlmCall, Message, Span
-from otel_lightning.collector.derive.text import json_text, spelled_objects
+from otel_lightning.collector.derive.text import json_text, repr_objects
 
 NAME = "openinference"
 INPUT, OUTPUT, METADATA = "input.value", "output.value", "metadata"
@@ -152,8 +152,8 @@ def fill(call: LlmCall, span: Span) -> bool:
         # Those that the response did not state.
         if getattr(call, name) is None:
             setattr(call, name, reading.integer(attributes, key))
-    if haystack.SPELLED in sent:
-        haystack.fill_spelled(call, json_text.parse(sent), payload, span.memory)
+    if haystack.REPR_MESSAGE in sent:
+        haystack.fill_from_repr(call, json_text.parse(sent), payload, span.memory)
     return is_cut
 
 
@@ -194,7 +194,7 @@ def _fill_request(call: LlmCall, span: Span, plan: Plan, request: Any) -> bool:
     if is_request and call.tool_definitions:
         call.request_model = requested
         return True
-    given = _given(plan.parameters(attributes))
+    given = _invocation_parameters(plan.parameters(attributes))
     if not is_request:
         _fill_messages(call, span, plan, request)
         call.request_params = {**given.parameters}
@@ -221,7 +221,7 @@ def _fill_messages(call: LlmCall, span: Span, plan: Plan, request: Any) -> None:
         call.input_messages = flattened_messages.plain(span, INPUT, "user") or None
 
 
-class _Given(NamedTuple):
+class _InvocationParameters(NamedTuple):
     """What the invocation parameters state."""
 
     parameters: dict[str, Any]
@@ -230,10 +230,10 @@ class _Given(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _given(text: str | None) -> _Given:
+def _invocation_parameters(text: str | None) -> _InvocationParameters:
     """Read invocation parameters. Cached, as all calls of an agent repeat the same text."""
     given = json_text.as_object(json_text.parse(text))
-    return _Given(
+    return _InvocationParameters(
         {key: value for key, value in given.items() if key not in payloads.NOT_PARAMETERS},
         # The parameters may be a copy of the response.
         None if "id" in given else given.get("model"),
@@ -326,7 +326,7 @@ def _response_inside(payload: Any) -> Any:
         return payload
     inner = payload.get("data") if len(payload) == 1 else None
     if isinstance(raw := payload.get("raw"), str):
-        inner = spelled_objects.parse(raw)
+        inner = repr_objects.parse(raw)
     return inner if isinstance(inner, dict) else payload
 
 
@@ -351,8 +351,8 @@ def _answers(payload: Any) -> list[Message]:
     """Return the answers of a framework: one, or a list of them, as DSPy and Flowise write."""
     if not isinstance(payload, list):
         return _answer(payload)
-    listed = [{"content": said} if isinstance(said, str) else said for said in payload]
-    return [one for said in listed for one in _answer(said)]
+    listed = [{"content": item} if isinstance(item, str) else item for item in payload]
+    return [one for item in listed for one in _answer(item)]
 
 
 def _answer(payload: Any) -> list[Message]:

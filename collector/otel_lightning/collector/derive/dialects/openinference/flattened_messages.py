@@ -26,7 +26,7 @@ from otel_lightning.collector.derive.text import json_text
 
 PLAIN = {"role", "content", "tool_call_id"}
 """The keys of a message of plain text."""
-ASKING = {"role", "content", "tool_calls"}
+TOOL_CALL_KEYS = {"role", "content", "tool_calls"}
 """The keys of a message that has tool calls, and a text that may be empty."""
 TOOLS = "llm.tools."
 REDACTED = "__REDACTED__"
@@ -81,7 +81,7 @@ def _place(tree: Any) -> Place:
     if message.keys() == known.keys() <= PLAIN and {"role", "content"} <= known.keys():
         return Place(tree, known["role"], known["content"], known.get("tool_call_id", ""))
     listed = message.get("tool_calls")
-    if isinstance(listed, list) and message.keys() == {*known, "tool_calls"} <= ASKING:
+    if isinstance(listed, list) and message.keys() == {*known, "tool_calls"} <= TOOL_CALL_KEYS:
         calls = [keys for one in listed if (keys := _call(one))]
         # If one call has other keys, the whole message is rebuilt.
         if "role" in known and len(calls) == len(listed):
@@ -108,7 +108,7 @@ def conversation(found: list[Place], span: Span) -> list[Message]:
     for place in found:
         message = None
         if place.calls:
-            message = _asking(place, attributes)
+            message = _tool_call_message(place, attributes)
         elif place.role:
             message = _text(place, attributes)
         if message is not None:
@@ -133,7 +133,7 @@ def _text(place: Place, attributes: Attributes) -> Message | None:
     return one_message.plain_message(role, attributes[place.content], call_id)
 
 
-def _asking(place: Place, attributes: Attributes) -> Message | None:
+def _tool_call_message(place: Place, attributes: Attributes) -> Message | None:
     """Return the assistant's message of tool calls alone, or None for any other message."""
     if attributes[place.role] != "assistant" or (place.content and attributes[place.content]):
         return None

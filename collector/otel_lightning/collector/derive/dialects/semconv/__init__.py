@@ -87,8 +87,8 @@ KINDS = {"llm", "tool", "agent", "embedding"}
 METHOD = "rpc.method"
 INVOKED_MODELS = {"InvokeModel", "InvokeModelWithResponseStream"}
 """Requests to Bedrock whose spans OpenTelemetry's package for JavaScript gives no operation."""
-ASKING = {INPUT, PROMPT_JSON}
-ANSWERED = {"gen_ai.response.id", OUTPUT, COMPLETION_JSON}
+INPUT_KEYS = {INPUT, PROMPT_JSON}
+ANSWER_KEYS = {"gen_ai.response.id", OUTPUT, COMPLETION_JSON}
 """Keys of a call's input, and of its answer."""
 MODEL = "gen_ai.request.model"
 COUNTED = {
@@ -171,8 +171,10 @@ def _operation(span: Span) -> str | None:
 def _has_call_evidence(span: Span) -> bool:
     attributes = span.attributes
     # A call that failed has neither an id nor an answer, only what it asked of which model.
-    asked = MODEL in attributes and not ASKING.isdisjoint(attributes)
-    return asked or not ANSWERED.isdisjoint(attributes) or attributes.get(METHOD) in INVOKED_MODELS
+    asked = MODEL in attributes and not INPUT_KEYS.isdisjoint(attributes)
+    return (
+        asked or not ANSWER_KEYS.isdisjoint(attributes) or attributes.get(METHOD) in INVOKED_MODELS
+    )
 
 
 def is_answered(span: Span) -> bool:

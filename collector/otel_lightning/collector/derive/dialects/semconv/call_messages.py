@@ -24,7 +24,7 @@ OTHER_INPUTS = ("input", "input.value", "gen_ai.prompt", PROMPT_JSON)
 OTHER_OUTPUTS = ("output", "output.value", "gen_ai.completion", COMPLETION_JSON, "gen_ai.output")
 """Keys of content beside the conventions' model and usage: Pipecat's, OpenInference's, those of
 Spring AI and LangChain4j in Quarkus, those of Cloudflare's AI Gateway, and any-agent's."""
-ASKED, ASKED_WITH = "tool.name", "tool.args"
+TOOL_NAME, TOOL_ARGUMENTS = "tool.name", "tool.args"
 """any-agent's keys of the name and the arguments of a tool call."""
 REASONS = "gen_ai.response.finish_reasons"
 STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
@@ -255,8 +255,8 @@ def _other_answer(text: str) -> list[Any] | None:
     items = value if isinstance(value, list) else [value]
     if all(isinstance(one, str) or _is_message(one) for one in items):
         return items or None
-    if all(isinstance(one, dict) and ASKED in one for one in items):
-        calls = [{"name": one[ASKED], "arguments": one.get(ASKED_WITH)} for one in items]
+    if all(isinstance(one, dict) and TOOL_NAME in one for one in items):
+        calls = [{"name": one[TOOL_NAME], "arguments": one.get(TOOL_ARGUMENTS)} for one in items]
         return [{"role": "assistant", "tool_calls": calls}]
     return [text] if text and not isinstance(value, dict | list) else None
 

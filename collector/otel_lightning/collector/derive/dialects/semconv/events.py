@@ -67,7 +67,7 @@ def _in_order(records: Iterable[_Record]) -> Iterator[tuple[str, Any]]:
     """
     known = sorted(records, key=_time)
     if _is_conversation([(log.event_name or "", message) for log, message in known]):
-        known = _as_asked(known)
+        known = _in_order_of_calls(known)
     else:
         known = _by_role(known)
     yield from ((log.event_name or "", message) for log, message in known)
@@ -102,19 +102,19 @@ def _is_conversation(found: list[tuple[str, dict[str, Any]]]) -> bool:
             return False
         waiting.discard(str(message.get("id")))
         if name == ASSISTANT:
-            waiting = set(_asked(message))
+            waiting = set(_tool_call_ids(message))
         last = name
     return True
 
 
-def _asked(message: Mapping[str, Any]) -> list[str]:
+def _tool_call_ids(message: Mapping[str, Any]) -> list[str]:
     """Return the ids of the tool calls in a message."""
     calls = message.get("tool_calls")
     known = calls if isinstance(calls, list) else ()
     return [str(call.get("id")) for call in known if isinstance(call, dict)]
 
 
-def _as_asked(known: list[_Record]) -> list[_Record]:
+def _in_order_of_calls(known: list[_Record]) -> list[_Record]:
     """Put neighbouring tool responses of one time into the order of the calls that they answer."""
     ordered: list[_Record] = []
     positions: dict[str, int] = {}
@@ -127,20 +127,24 @@ def _as_asked(known: list[_Record]) -> list[_Record]:
         if name == TOOL:
             some.sort(key=place)
         elif name == ASSISTANT:
-            positions = {call_id: number for number, call_id in enumerate(_asked(some[-1][1]))}
+            positions = {
+                call_id: number for number, call_id in enumerate(_tool_call_ids(some[-1][1]))
+            }
         ordered += some
     return ordered
 
 
 def _by_role(known: list[_Record]) -> list[_Record]:
-    asked = [call_id for _, said in known for call_id in _asked(said)]
+    asked = [call_id for _, message in known for call_id in _tool_call_ids(message)]
     # Reversed, so that of several tool calls with one id the first counts.
     asks = {call_id: position for position, call_id in reversed(list(enumerate(asked)))}
     ranks = list(MESSAGE_EVENTS)
 
     def place(record: _Record) -> tuple[int, ...]:
-        log, said = record
-        number = said.get("index") if log.event_name == CHOICE else asks.get(str(said.get("id")))
+        log, message = record
+        number = (
+            message.get("index") if log.event_name == CHOICE else asks.get(str(message.get("id")))
+        )
         rank = ranks.index(log.event_name or "")
         return (*_time(record), rank, number if isinstance(number, int) else -1)
 

@@ -19,9 +19,9 @@ HISTORY_NAMES = ("previous_response_id", "conversation")
 """Parameters that name a history which the provider stores; the first is read under any prefix."""
 PREVIOUS = "previous_response.id"
 """The conventions' own name of the first, since 1.42."""
-ASKED_FOR = ("model", "openai.request.model", "param.model")
+REQUESTED_MODELS = ("model", "openai.request.model", "param.model")
 """Keys of the requested model where the conventions' key has the responding one."""
-ASKED_FOR_KEYS = frozenset(ASKED_FOR)
+REQUESTED_MODEL_KEYS = frozenset(REQUESTED_MODELS)
 REASONS = (
     "gen_ai.response.finish_reasons",
     "gen_ai.response.finish_reason",
@@ -36,7 +36,7 @@ SETTINGS = Fields(
     request_model=text("gen_ai.request.model"),
     response_model=text(*ANSWERING),
 )
-SETTINGS_KEYS = frozenset((*PROVIDERS, *ANSWERING, *ASKED_FOR, *REASONS))
+SETTINGS_KEYS = frozenset((*PROVIDERS, *ANSWERING, *REQUESTED_MODELS, *REASONS))
 
 
 class Settings:
@@ -59,8 +59,8 @@ class Settings:
         """Read the attributes whose keys `is_setting` names; there may be others."""
         self.provider = self.request_model = self.response_model = None
         SETTINGS.fill(self, attributes)
-        if not ASKED_FOR_KEYS.isdisjoint(attributes):
-            asked = _model_asked_for(attributes)
+        if not REQUESTED_MODEL_KEYS.isdisjoint(attributes):
+            asked = _requested_model(attributes)
             if asked != self.request_model:
                 self.response_model = self.response_model or self.request_model
             self.request_model = asked
@@ -74,13 +74,15 @@ def is_setting(key: str) -> bool:
     return key in SETTINGS_KEYS or bool(_parameter_names((key,)))
 
 
-def _model_asked_for(attributes: Attributes) -> str | None:
+def _requested_model(attributes: Attributes) -> str | None:
     """Return the requested model.
 
     MLflow, ddtrace and Pipecat write the responding model there, once it is known, and the
     requested one under their own keys.
     """
-    model = json_text.parse(attributes.get("model")) or reading.text(attributes, *ASKED_FOR[1:])
+    model = json_text.parse(attributes.get("model")) or reading.text(
+        attributes, *REQUESTED_MODELS[1:]
+    )
     return model if isinstance(model, str) else attributes.get("gen_ai.request.model") or None
 
 

@@ -39,7 +39,7 @@ RESULTS = (
     "output.value",
     "gen_ai.completion.0.content",
 )
-TOLD = "tool_error"
+TOOL_ERROR = "tool_error"
 """The error type of a tool that told the model of its error: the conventions' word for MCP."""
 FAILED = "gen_ai.tool.error.type"
 """Rig's key of the type of a tool's error."""
@@ -77,18 +77,18 @@ def read(span: Span) -> ToolCall | None:
     tool = span_rows.tool_call(
         span,
         name=name or span.name.removeprefix("execute_tool "),
-        tool_call_id=_known(plan.call_id(attributes)) or message.get("tool_call_id"),
+        tool_call_id=_specified(plan.call_id(attributes)) or message.get("tool_call_id"),
         arguments=_arguments(given),
         result=text_blocks.outcome(message.get("content", result)),
     )
     # The span of a tool whose error was told to the model may end without an error.
     if plan.flags and tool.error_type is None and "true" in map(attributes.get, plan.flags):
-        tool.error_type = TOLD
+        tool.error_type = TOOL_ERROR
     tool.error_type = tool.error_type or attributes.get(FAILED)
     return tool
 
 
-def _known(call_id: str | None) -> str | None:
+def _specified(call_id: str | None) -> str | None:
     return None if call_id in UNSPECIFIED else call_id
 
 
@@ -183,9 +183,11 @@ def read_as_gemini(call: LlmCall, memory: MessageMemory | None) -> None:
     for side, keep in ((sent, memory.one_copy if memory else dict), (answered, dict)):
         for at, message in enumerate(side):
             known = message["parts"]
-            said = _without_no_text(known)
-            parts = [_geminis_part(part, names) for part in said]
-            if said is not known or any(one is not p for one, p in zip(parts, said, strict=True)):
+            spoken = _without_no_text(known)
+            parts = [_geminis_part(part, names) for part in spoken]
+            if spoken is not known or any(
+                one is not p for one, p in zip(parts, spoken, strict=True)
+            ):
                 side[at] = keep({**message, "parts": parts})
 
 

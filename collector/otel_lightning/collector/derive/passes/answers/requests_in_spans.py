@@ -99,7 +99,7 @@ def _below(ran: Iterable[ToolCall], lost: set[Place], nodes: Nodes) -> Iterator[
     """Yield the executions directly below one of these calls."""
     for tool in ran:
         parent = nodes[tool.trace_id or "", tool.span_id or ""].parent
-        if parent in lost and _is_known(tool):
+        if parent in lost and _has_id_and_arguments(tool):
             yield replace(tool, llm_span_id=parent[1])
 
 
@@ -115,7 +115,7 @@ def _beside(
         if call.parent_span_id:
             below[nodes[place_of(call)].parent].append(call)
     for tool in ran:
-        if not _is_known(tool):
+        if not _has_id_and_arguments(tool):
             continue
         siblings = below.get(nodes[tool.trace_id or "", tool.span_id or ""].parent, [])
         began = tool.start_ns or 0
@@ -125,5 +125,5 @@ def _beside(
             yield replace(tool, llm_span_id=last.span_id)
 
 
-def _is_known(tool: ToolCall) -> bool:
+def _has_id_and_arguments(tool: ToolCall) -> bool:
     return bool(tool.tool_call_id) and tool.arguments is not None

@@ -82,7 +82,7 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
 
 
 def _is_sdks(call: LlmCall) -> bool:
-    is_known = _is_known_by_count(call) or _is_left(call)
+    is_known = _has_count_or_error(call) or _is_left(call)
     return call.content == "absent" and is_known and _is_answered(call)
 
 
@@ -108,7 +108,7 @@ def _alike(whole: LlmCall, own: LlmCall) -> bool:
 
 
 def _is_frameworks(call: LlmCall) -> bool:
-    return call.response_id is None and call.content != "absent" and _is_known_by_count(call)
+    return call.response_id is None and call.content != "absent" and _has_count_or_error(call)
 
 
 def _is_answered(call: LlmCall) -> bool:
@@ -116,7 +116,7 @@ def _is_answered(call: LlmCall) -> bool:
     return call.response_id is not None or call.error_type is not None
 
 
-def _is_known_by_count(call: LlmCall) -> bool:
+def _has_count_or_error(call: LlmCall) -> bool:
     return call.output_tokens is not None or call.error_type is not None
 
 

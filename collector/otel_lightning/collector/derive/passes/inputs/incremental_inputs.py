@@ -75,7 +75,7 @@ def _askers(calls: Sequence[LlmCall]) -> dict[Place, LlmCall]:
             and not earlier_turns.has_earlier_turns(call)
         ):
             answered = set(history.unrequested_ids)
-            fit = [one for one in siblings if _asked_for(answered, one)]
+            fit = [one for one in siblings if _requested(answered, one)]
             if len(fit) == 1 and (fit[0].end_ns or 0) <= call.latest_start_ns:
                 earlier[place_of(call)] = fit[0]
                 siblings.remove(fit[0])
@@ -84,7 +84,7 @@ def _askers(calls: Sequence[LlmCall]) -> dict[Place, LlmCall]:
     return earlier
 
 
-def _asked_for(answered: set[str], call: LlmCall) -> bool:
+def _requested(answered: set[str], call: LlmCall) -> bool:
     """Tell whether a call asked for all responses that it did not send itself, or for all."""
     return (answered.difference(call.history.unrequested_ids) or answered) <= {
         *call.history.tool_call_ids
