@@ -69,7 +69,7 @@ def interpreters(python: str) -> Iterator[str]:
 
 
 def runs(interpreter: str) -> bool:
-    """Tell whether it is there: pyenv has launchers for Pythons that it does not have."""
+    """Return whether it is there: pyenv has launchers for Pythons that it does not have."""
     try:
         return finish(interpreter, "-V").returncode == 0
     except OSError:

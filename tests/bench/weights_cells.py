@@ -47,7 +47,7 @@ class Cells:
             self._found = kept["cells"] if kept["code"] == self._code else {}
 
     def has(self, *key: object) -> bool:
-        """Tell whether a measurement is there."""
+        """Return whether a measurement is there."""
         return _name(key) in self._found
 
     def get(self, *key: object) -> Cell:

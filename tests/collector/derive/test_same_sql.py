@@ -107,5 +107,5 @@ def compare(group: list[Path], tmp_path: Path) -> None:
 
 
 def told_wrongly(truth: Path, column: str) -> bool:
-    """Tell whether the instrumentation itself says something else than the provider did."""
+    """Return whether the instrumentation itself says something else than the provider did."""
     return any(fact.name == column and fact.verdict != "right" for fact in facts_of(truth))

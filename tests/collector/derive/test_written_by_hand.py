@@ -24,7 +24,7 @@ def the_call(attributes: dict[str, Any], *events: Event) -> LlmCall:
 
 
 def whole(call: LlmCall) -> bool:
-    """Tell whether a call has the greeting and its answer, and nothing is missing."""
+    """Return whether a call has the greeting and its answer, and nothing is missing."""
     sides = (call.input_messages, call.output_messages, call.content)
     return sides == (ASKED, ANSWERED, "full")
 

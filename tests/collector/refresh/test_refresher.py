@@ -473,7 +473,7 @@ def test_load_and_copy_derive_many_spans_in_workers(tmp_path: Path) -> None:
 
 
 def workers_of(*command: str | Path) -> bool:
-    """Tell whether a command of `lightning-ingest` started worker processes before it ended."""
+    """Return whether a command of `lightning-ingest` started worker processes before it ended."""
     run = [sys.executable, "-m", "otel_lightning.collector", *command]
     with background(*run) as process:
         found = False

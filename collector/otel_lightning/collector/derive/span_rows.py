@@ -39,7 +39,7 @@ STOPPED = ("stop", "completed")
 
 
 def failed(span: Span) -> bool:
-    """Tell whether the span ended in an error. An exception event alone does not count as one.
+    """Return whether the span ended in an error. An exception event alone does not count as one.
 
     Rust's `tracing` leaves the status of a span unset that has an `error.type`. Beside the status
     OK an `error.type` is of an error that was overcome.
@@ -52,7 +52,7 @@ def failed(span: Span) -> bool:
 
 
 def _is_error_of_another(span: Span) -> bool:
-    """Tell whether a span has the error of another one.
+    """Return whether a span has the error of another one.
 
     OpenInference's processor for Vercel's AI SDK gives that of a tool to other spans of the trace.
     """
@@ -249,14 +249,14 @@ def settle_broken_stream(call: LlmCall, raw: object) -> None:
 
 
 def _is_broken_off(call: LlmCall, answer: Message) -> bool:
-    """Tell whether the model did not end an answer: its limit, an error or the client did."""
+    """Return whether the model did not end an answer: its limit, an error or the client did."""
     failed_inside = call.error_type is not None and call.finish_reason == "error"
     reason = answer.get("finish_reason", call.finish_reason)
     return call.is_broken_off or failed_inside or reason == "length"
 
 
 def _ends_inside_a_tool_call(outputs: list[Message]) -> bool:
-    """Tell whether an answer ends with a tool call whose arguments are no JSON."""
+    """Return whether an answer ends with a tool call whose arguments are no JSON."""
     last = [message["parts"][-1] for message in outputs if message["parts"]]
     return any(
         part["type"] == "tool_call" and part.get("arguments_raw") and part["arguments"] is None
@@ -295,7 +295,7 @@ def content_state(call: LlmCall, *, cut: bool) -> str:
 
 
 def _lost_a_turn(sent: list[Message]) -> bool:
-    """Tell whether the user speaks after a turn of the assistant that says nothing.
+    """Return whether the user speaks after a turn of the assistant that says nothing.
 
     Traceloop for LlamaIndex in JavaScript writes so what the model asked its tools for, and their
     results as words of the user.
@@ -307,7 +307,7 @@ def _lost_a_turn(sent: list[Message]) -> bool:
 
 
 def _any_left_out(messages: list[Message] | None) -> bool:
-    """Tell whether one of these messages is only an outline; a shared one is looked at once."""
+    """Return whether one of these messages is only an outline; a shared one is looked at once."""
     for message in messages or ():
         if type(message) is not SharedMessage:
             if _left_out(message):
@@ -320,7 +320,7 @@ def _any_left_out(messages: list[Message] | None) -> bool:
 
 
 def _left_out(message: Message) -> bool:
-    """Tell whether a message has roles and types only: its text or arguments were not recorded."""
+    """Return whether a message has only roles and types: its text or arguments are not recorded."""
     parts = message["parts"]
     # A text that is not empty is whole. Most messages are one, so it is looked for first.
     if len(parts) == 1 and parts[0]["type"] == "text" and parts[0].get("content"):
@@ -335,7 +335,7 @@ def _left_out(message: Message) -> bool:
 
 
 def is_gemini(call: LlmCall) -> bool:
-    """Tell whether a call is to Gemini.
+    """Return whether a call is to Gemini.
 
     Gemini reports `stop` also for a turn that requests tools, and its tool calls have no ids.
     """
@@ -359,7 +359,7 @@ def count_hidden(call: LlmCall, total: int | None) -> None:
 
 
 def asks_for_tools(call: LlmCall) -> bool:
-    """Tell whether the call's output holds a tool call."""
+    """Return whether the call's output holds a tool call."""
     for output in call.output_messages or ():
         for part in output["parts"]:
             if part["type"] == "tool_call":

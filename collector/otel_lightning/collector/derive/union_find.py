@@ -23,7 +23,7 @@ class Groups(Generic[Member]):
         return iter(self._up)
 
     def __contains__(self, member: object) -> bool:
-        """Tell whether a member is known."""
+        """Return whether a member is known."""
         return member in self._up
 
     def add(self, member: Member) -> None:

@@ -131,7 +131,7 @@ def _width(text: str) -> int:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Tell whether values are numbers, to align them right; DuckDB's sums of them are decimal."""
+    """Return whether values are numbers, to align them right; DuckDB's sums of them are decimal."""
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     )

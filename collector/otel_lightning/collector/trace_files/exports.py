@@ -66,7 +66,7 @@ def read_rows(rows: Iterable[Row | Contents]) -> Iterator[Item]:
 
 
 def _fits(record: PlacedRecord, waiting: Sequence[PlacedRecord], size: int) -> bool:
-    """Tell whether a record may be in one request with others, which have `size` bytes."""
+    """Return whether a record may be in one request with others, which have `size` bytes."""
     is_of_kind = type(record.exported) is type(waiting[0].exported)
     is_small = size + len(record.body) <= REQUEST_BYTES
     return is_of_kind and is_small and len(waiting) < RECORDS_AT_ONCE

@@ -38,12 +38,12 @@ def _answer(name, city, answer):
 
 
 def sun(city: str) -> str:
-    """Tell whether the sun shines in a city."""
+    """Return whether the sun shines in a city."""
     return _answer("sun", city, f"The sun shines in {city}.")
 
 
 def rain(city: str) -> str:
-    """Tell whether it rains in a city."""
+    """Return whether it rains in a city."""
     return _answer("rain", city, f"It rains in {city} until noon.")
 
 

@@ -11,13 +11,13 @@ from desk import sun as shine
 
 @tool("sun")
 def sun(city: str) -> str:
-    """Tell whether the sun shines in a city."""
+    """Return whether the sun shines in a city."""
     return shine(city)
 
 
 @tool("rain")
 def rain(city: str) -> str:
-    """Tell whether it rains in a city."""
+    """Return whether it rains in a city."""
     return fall(city)
 
 

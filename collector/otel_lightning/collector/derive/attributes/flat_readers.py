@@ -92,7 +92,7 @@ def history(
 
 
 def _any_neighbours(places: Sequence[Place]) -> bool:
-    """Tell whether a message of tool calls follows another one."""
+    """Return whether a message of tool calls follows another one."""
     asking = [bool(place.calls) for place in places]
     return (True, True) in pairwise(asking)
 

@@ -60,7 +60,7 @@ def _whole(text: str) -> int | None:
 
 
 def is_count(value: object) -> bool:
-    """Tell whether a value is a whole number that a column can hold."""
+    """Return whether a value is a whole number that a column can hold."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST
 
 

@@ -37,7 +37,7 @@ class Shape:
         self.plans: dict[Any, Any] = {}
 
     def has_any(self, prefix: str | tuple[str, ...]) -> bool:
-        """Tell whether any key begins with a prefix, or with one of several."""
+        """Return whether any key begins with a prefix, or with one of several."""
         return any(key.startswith(prefix) for key in self.keys)
 
     def plan(self, make: Callable[["Shape"], Plan]) -> Plan:
@@ -187,7 +187,7 @@ def _values(inputs: tuple[tuple[str, str | None], ...]) -> Callable[[Span], Any]
 
 
 def _is_short(value: object) -> bool:
-    """Tell whether the values in a key are short texts, or None."""
+    """Return whether the values in a key are short texts, or None."""
     if isinstance(value, tuple):
         return all(map(_is_short, value))
     return value is None or (isinstance(value, str) and len(value) <= LONGEST_VALUE)

@@ -276,7 +276,7 @@ class Batch:
         self._portioning.note(count, len(again.trace_ids()))
 
     def _grows(self) -> bool:
-        """Tell whether keys led from the traces that were picked to others."""
+        """Return whether keys led from the traces that were picked to others."""
         read = self._parsed.trace_ids() | self._late.keys()
         return bool(self._recalled.nodes) or not read <= self._picked
 

@@ -43,7 +43,7 @@ class LargeTraces:
         return len(self._parsed)
 
     def __contains__(self, trace_id: object) -> bool:
-        """Tell whether a trace is kept."""
+        """Return whether a trace is kept."""
         return trace_id in self._parsed
 
     def spans(self, trace_id: str) -> int:

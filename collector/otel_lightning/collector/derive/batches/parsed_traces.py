@@ -49,7 +49,7 @@ class ParsedTraces:
         return not self._entries and not len(self.large)
 
     def __contains__(self, trace_id: object) -> bool:
-        """Tell whether a trace is kept."""
+        """Return whether a trace is kept."""
         return trace_id in self._entries
 
     def of(self, trace_ids: Iterable[str]) -> tuple[ParsedRows, Ties]:

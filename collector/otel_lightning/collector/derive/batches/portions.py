@@ -49,7 +49,7 @@ class Portioning:
     """Number of batches that will be derived whole, because ties between portions were many."""
 
     def applies(self, spans: int) -> bool:
-        """Tell whether to derive the next batch, of so many spans, in portions."""
+        """Return whether to derive the next batch, of so many spans, in portions."""
         if spans < 2 * self.spans:
             return False
         if self.whole:

@@ -44,7 +44,7 @@ class Family(NamedTuple):
 
     name: str
     matches: Callable[[Span], bool]
-    """Tells whether an instrumentation of this family wrote the span."""
+    """Returns whether an instrumentation of this family wrote the span."""
     reader: Callable[[Span], Reader]
     """Returns the function that reads spans of this kind."""
 

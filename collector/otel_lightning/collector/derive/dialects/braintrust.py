@@ -33,7 +33,7 @@ NOT_PARAMETERS = {
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has Braintrust's type, or its input and metadata.
+    """Return whether the span has Braintrust's type, or its input and metadata.
 
     Other keys of Braintrust may stand beside those of any instrumentation.
     """

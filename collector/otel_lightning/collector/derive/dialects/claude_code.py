@@ -33,7 +33,7 @@ ARGUMENTS_BEGIN = "[TOOL INPUT: "
 
 
 def matches(span: Span) -> bool:
-    """Tell whether Claude Code wrote the span."""
+    """Return whether Claude Code wrote the span."""
     return KIND in span.attributes and span.name.startswith("claude_code.")
 
 

@@ -29,7 +29,7 @@ CALLED = {"call_id", "tool_name", "tool_source"}
 
 
 def matches(span: Span) -> bool:
-    """Tell whether Codex wrote the span."""
+    """Return whether Codex wrote the span."""
     return span.attributes.get(TARGET, "").startswith("codex_")
 
 

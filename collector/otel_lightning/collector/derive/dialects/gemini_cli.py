@@ -22,7 +22,7 @@ BETWEEN = "__"
 
 
 def matches(span: Span) -> bool:
-    """Tell whether Gemini CLI wrote the span."""
+    """Return whether Gemini CLI wrote the span."""
     return span.attributes.get(AGENT) == "gemini-cli" and OPERATION in span.attributes
 
 

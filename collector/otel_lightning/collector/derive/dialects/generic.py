@@ -54,7 +54,7 @@ class Keys(NamedTuple):
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has a type and content under one prefix."""
+    """Return whether the span has a type and content under one prefix."""
     return _keys(tuple(span.attributes)) is not None
 
 

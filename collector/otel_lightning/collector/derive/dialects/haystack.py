@@ -38,7 +38,7 @@ BLOCKS = {"ToolCall": "tool_call", "ToolCallResult": "tool_call_result"}
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span belongs to a component, an agent or an agent's step."""
+    """Return whether the span belongs to a component, an agent or an agent's step."""
     return KIND in span.attributes or span.name in {AGENT, MODEL, TOOL}
 
 
@@ -57,7 +57,7 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
 
 
 def _is_answered_above(span: Span) -> bool:
-    """Tell whether a fallback's span above has the answer: it tells its generators' inputs only."""
+    """Return whether a fallback's span above has the answer; this one has only the input."""
     written = [f"{COMPONENT}{side}" in span.attributes for side in ("input", "output")]
     return span.name == TRIED and written == [True, False] and not span_rows.failed(span)
 

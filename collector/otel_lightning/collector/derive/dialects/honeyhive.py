@@ -20,7 +20,7 @@ ERROR, ERROR_SPAN = "honeyhive_error", "_error"
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span is that of a function that HoneyHive decorated."""
+    """Return whether the span is that of a function that HoneyHive decorated."""
     return KIND in span.attributes
 
 

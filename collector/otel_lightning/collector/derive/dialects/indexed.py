@@ -82,7 +82,7 @@ FIELDS = Fields(
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has the flattened layout, without the keys of the conventions."""
+    """Return whether the span has the flattened layout, without the keys of the conventions."""
     keys = span.attributes
     if not STATED.isdisjoint(keys) or keys.get(SPAN_KIND, MODEL) not in {MODEL, "llm", "LLM"}:
         return False

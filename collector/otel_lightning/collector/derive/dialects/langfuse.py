@@ -29,7 +29,7 @@ only got Langfuse's keys added; the other dialect's keys hold more."""
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has Langfuse's observation type and no keys of another dialect."""
+    """Return whether the span has Langfuse's observation type and no keys of another dialect."""
     return f"{PREFIX}type" in span.attributes and OTHERS.isdisjoint(span.attributes)
 
 
@@ -88,7 +88,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
 
 
 def _is_message(answer: Any) -> bool:
-    """Tell whether an output is a message or a list: structured output is the JSON text itself."""
+    """Return whether an output is a message or a list; structured output is the JSON itself."""
     return not isinstance(answer, dict) or not answer or not MESSAGE.isdisjoint(answer)
 
 
@@ -137,14 +137,14 @@ def _request(span: Span) -> payloads.Payload:
 
 
 def _has_system(request: payloads.Payload) -> bool:
-    """Tell whether the messages of a request begin with the system prompt."""
+    """Return whether the messages of a request begin with the system prompt."""
     sent = next((request[key] for key in payloads.HISTORIES if request.get(key)), None)
     first = json_text.as_object(sent[0]) if isinstance(sent, list) else {}
     return one_message.ROLES.get(str(first.get("role"))) == "system"
 
 
 def _is_definition(message: Any) -> bool:
-    """Tell whether a message defines a tool: the LangChain handler appends tools to messages."""
+    """Return whether a message defines a tool: the LangChain handler appends tools to messages."""
     content = message.get("content") if isinstance(message, dict) else None
     return isinstance(content, dict) and content.get("type") == "function"
 

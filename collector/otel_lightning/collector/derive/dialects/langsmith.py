@@ -30,7 +30,7 @@ FIELDS = {"id": "id", "status": "status", "model": "ls_model_name"}
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has LangSmith's span kind, and no flattened messages.
+    """Return whether the span has LangSmith's span kind, and no flattened messages.
 
     Spans that people write by hand, as LangSmith documents, may have both.
     """
@@ -57,7 +57,7 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
 
 
 def _has_failed(span: Span) -> bool:
-    """Tell whether a run ended in an exception: it has an exception event and no whole output.
+    """Return whether a run ended in an exception: it has an exception event and no whole output.
 
     The span's status is OK even so. Python's exporter sets OK when a run begins, and OpenTelemetry
     ignores a later status. The output of a failed run is `null`, `{}` or an object of empty values.
@@ -74,7 +74,7 @@ def _has_failed(span: Span) -> bool:
 
 
 def _has_content(value: Any) -> bool:
-    """Tell whether a value holds text or a number, not only types, empty lists and objects.
+    """Return whether a value holds text or a number, not only types, empty lists and objects.
 
     The wrapper of Google's client writes `None` as the content of an answer that never came.
     """

@@ -16,7 +16,7 @@ OFFERED, REQUESTED = "gen_ai.request.tools", "gen_ai.request.tool_results"
 
 
 def matches(span: Span) -> bool:
-    """Tell whether Langtrace wrote the span."""
+    """Return whether Langtrace wrote the span."""
     return KIND in span.attributes
 
 

@@ -26,7 +26,7 @@ WRAPPED, INVENTED = "resp_bGl0ZWxsbT", re.compile(r"chatcmpl-\w{8}(-\w{4}){3}-\w
 
 
 def matches(span: Span) -> bool:
-    """Tell whether LiteLLM wrote the span."""
+    """Return whether LiteLLM wrote the span."""
     return span.scope_name == "litellm" or "litellm.call_id" in span.attributes
 
 

@@ -25,7 +25,7 @@ CONTENT = "lk.pii.function_tool."
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span is a model call of LiveKit's, an attempt of one, or a tool's."""
+    """Return whether the span is a model call of LiveKit's, an attempt of one, or a tool's."""
     keys = span.attributes
     is_tool = f"{TOOL}name" in keys and "gen_ai.tool.name" not in keys
     return METRICS in keys or "lk.retry_count" in keys or is_tool

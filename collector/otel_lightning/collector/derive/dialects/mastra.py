@@ -39,7 +39,7 @@ PIECES = re.compile(r"(?s)\[tool-result: [^\]]+\]|(?:(?!\[tool-result: [^\]]+\])
 
 
 def matches(span: Span) -> bool:
-    """Tell whether Mastra wrote the span."""
+    """Return whether Mastra wrote the span."""
     return TYPE in span.attributes
 
 

@@ -46,7 +46,7 @@ OBJECT = re.compile(r"<[\w.]+ .*>", re.DOTALL)
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has MLflow's span type, and is no other tracer's.
+    """Return whether the span has MLflow's span type, and is no other tracer's.
 
     To the spans of Strands, MLflow adds its keys, with content that lacks tool calls.
     """

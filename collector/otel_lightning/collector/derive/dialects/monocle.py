@@ -29,7 +29,7 @@ NAMES, IDS = ("tool_name", "tool_function"), ("tool_id", "call_id")
 
 
 def matches(span: Span) -> bool:
-    """Tell whether Monocle wrote the span."""
+    """Return whether Monocle wrote the span."""
     return VERSION in span.attributes
 
 

@@ -30,7 +30,7 @@ TOOL_CALLS = "\n\nTool calls: "
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the toolkit wrote the span."""
+    """Return whether the toolkit wrote the span."""
     return KIND in span.attributes and openinference.KIND in span.attributes
 
 

@@ -19,7 +19,7 @@ SENT, ANSWERED = "gen_ai.prompt", "gen_ai.completion"
 
 
 def matches(span: Span) -> bool:
-    """Tell whether OpenRouter wrote the span."""
+    """Return whether OpenRouter wrote the span."""
     return span.scope_name == NAME and KIND in span.attributes
 
 

@@ -30,7 +30,7 @@ CALLS = ('{"type":"tool_use"', '{"type":"function_call"')
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span is a call of one of promptfoo's providers."""
+    """Return whether the span is a call of one of promptfoo's providers."""
     attributes = span.attributes
     return PROVIDER in attributes and attributes.get(OPERATION) in semconv.OPERATIONS
 

@@ -35,7 +35,7 @@ PREFIXES = {
 
 
 def matches(span: Span) -> bool:
-    """Tell whether traceAI wrote the span."""
+    """Return whether traceAI wrote the span."""
     return KIND in span.attributes and (span.scope_name or "").startswith(SCOPE)
 
 

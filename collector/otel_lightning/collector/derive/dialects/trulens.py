@@ -30,7 +30,7 @@ RETRIEVALS = {"retrieval": "retriever", "reranking": "reranker"}
 
 
 def matches(span: Span) -> bool:
-    """Tell whether TruLens wrote the span."""
+    """Return whether TruLens wrote the span."""
     return TYPE in span.attributes
 
 

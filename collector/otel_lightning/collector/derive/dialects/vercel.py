@@ -35,7 +35,7 @@ MADE_UP = ("aitxt-", "aiobj-")  # prefixes of ids that the SDK makes up for resp
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has the AI SDK's operation id, or is a tool or a run of Laminar's."""
+    """Return whether the span has the AI SDK's operation id, or is a tool or a run of Laminar's."""
     attributes = span.attributes
     return "ai.operationId" in attributes or NAMED in attributes or attributes.get(RUN) in RUNS
 

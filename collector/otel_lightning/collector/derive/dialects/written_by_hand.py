@@ -17,7 +17,7 @@ EXECUTED = {*semconv_tools.ARGUMENTS, *semconv_tools.RESULTS}
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has a model and something of its answer, or a tool and what it got."""
+    """Return whether the span has a model and some of its answer, or a tool and what it got."""
     return semconv.is_answered(span) or _is_tool(span)
 
 

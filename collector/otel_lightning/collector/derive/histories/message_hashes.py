@@ -82,7 +82,7 @@ def texts(message: Message) -> bytes | None:
 
 
 def _is_text(part: dict[str, Any]) -> bool:
-    """Tell whether a part is text and nothing more."""
+    """Return whether a part is text and nothing more."""
     is_alone = part["type"] == "text" and len(part) == TEXT_KEYS
     return is_alone and type(part.get("content")) is str
 
@@ -128,7 +128,7 @@ def whole_turns(messages: list[Message]) -> list[Message]:
 
 
 def _continues_text(before: Message, message: Message) -> bool:
-    """Tell whether two messages are the assistant's, and a text follows a text."""
+    """Return whether two messages are the assistant's, and a text follows a text."""
     if not before["role"] == message["role"] == ASSISTANT:
         return False
     return _begins_with_text(reversed(before["parts"])) and _begins_with_text(message["parts"])

@@ -126,5 +126,5 @@ def _code_part(block: Mapping[str, Any]) -> Part | None:
 
 
 def is_hosted(kind: str) -> bool:
-    """Tell whether a part of this type is of a tool that the provider ran."""
+    """Return whether a part of this type is of a tool that the provider ran."""
     return kind in {CALL, RESPONSE}

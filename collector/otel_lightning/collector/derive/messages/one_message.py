@@ -84,7 +84,7 @@ def read_message(value: Any) -> list[Message]:
 
 
 def _is_block(value: Mapping[str, Any]) -> bool:
-    """Tell whether a block of a content stands in place of a message."""
+    """Return whether a block of a content stands in place of a message."""
     return _NAMES.isdisjoint(value) and value.get("type") in BLOCK_TYPES
 
 
@@ -284,7 +284,7 @@ def _turns_inside(message: Message) -> list[Message]:
 
 
 def only_calls(message: Message) -> bool:
-    """Tell whether a message is the assistant's and holds tool calls alone."""
+    """Return whether a message is the assistant's and holds tool calls alone."""
     if message["role"] != "assistant":
         return False
     parts = message["parts"]
@@ -292,7 +292,7 @@ def only_calls(message: Message) -> bool:
 
 
 def _holds(body: Any, kind: str) -> bool:
-    """Tell whether a content has a part of a type."""
+    """Return whether a content has a part of a type."""
     return isinstance(body, list) and any(part["type"] == kind for part in content_parts(body))
 
 

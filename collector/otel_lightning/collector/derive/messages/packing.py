@@ -26,7 +26,7 @@ def _written(messages: list[Message] | None) -> bytes | None:
 
 
 def has_output(call: LlmCall) -> bool:
-    """Tell whether a call has output messages; the call stays packed."""
+    """Return whether a call has output messages; the call stays packed."""
     return bool(call.packed[1] if call.packed else call.output_messages)
 
 

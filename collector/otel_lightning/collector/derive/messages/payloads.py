@@ -125,7 +125,7 @@ def model_name(name: str | None) -> str | None:
 
 
 def _is_given(value: Any) -> bool:
-    """Tell whether a parameter was given.
+    """Return whether a parameter was given.
 
     Portkey writes the `repr()` of those that were not, OpenInference for Mistral an empty text.
     """
@@ -210,7 +210,7 @@ def _answer_message(item: Any) -> Payload:
 
 
 def _is_bare(item: Any) -> bool:
-    """Tell whether an answer is DSPy's: one text per choice, or an object with its reasoning."""
+    """Return whether an answer is DSPy's: one text per choice, or an object with its reasoning."""
     return isinstance(item, dict) and isinstance(item.get("text"), str) and "type" not in item
 
 
@@ -289,7 +289,7 @@ def _refusal(response: Payload) -> str | None:
 
 
 def _is_broken_off(response: Payload) -> bool:
-    """Tell whether a response was put together from a stream that did not end."""
+    """Return whether a response was put together from a stream that did not end."""
     if response.get("type") == "message" and "stop_reason" in response:  # Anthropic's
         return response["stop_reason"] is None
     choices = response.get("choices") if response.get("object") == CHUNK else ()

@@ -50,7 +50,7 @@ def response(answer: Any) -> Json | None:
 
 
 def _is_own(message: Any) -> bool:
-    """Tell whether a value is one of Pydantic AI's messages."""
+    """Return whether a value is one of Pydantic AI's messages."""
     if not isinstance(message, dict) or message.get(KIND) not in {"request", "response"}:
         return False
     parts = message.get(PARTS)

@@ -56,7 +56,7 @@ def outcome(value: Any) -> Any:
 
 
 def is_denial(value: Any) -> bool:
-    """Tell whether a tool's result says that the tool was not allowed to run.
+    """Return whether a tool's result says that the tool was not allowed to run.
 
     Vercel's AI SDK writes it so: version 6 with a type, version 7 with a flag.
 

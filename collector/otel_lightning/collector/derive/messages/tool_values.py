@@ -82,7 +82,7 @@ def _schema(value: Any) -> Any:
 
 
 def is_a_call(value: object) -> bool:
-    """Tell whether a value is a function's arguments as a decorator records them: args, kwargs."""
+    """Return whether a value holds a function's arguments as decorators do: args, kwargs."""
     if not isinstance(value, dict) or value.keys() != {"args", "kwargs"}:
         return False
     return isinstance(value["args"] or [], list) and isinstance(value["kwargs"], dict)

@@ -38,7 +38,7 @@ class CarriedEvent(NamedTuple):
 
 
 def is_event(name: str | None) -> bool:
-    """Tell whether an event or log record of this name is a reward or an arm."""
+    """Return whether an event or log record of this name is a reward or an arm."""
     return name is not None and (name in EVENTS or name.startswith(FOUNDRY))
 
 

@@ -116,5 +116,5 @@ def whole_members(text: str) -> dict[str, Any]:
 
 
 def is_cut(text: str | None) -> bool:
-    """Tell whether a text was truncated: it begins as a JSON array or object but does not parse."""
+    """Return whether a text was truncated: it begins as JSON array or object but does not parse."""
     return text is not None and text[:1] in {"[", "{"} and parse(text) is None

@@ -24,7 +24,7 @@ def gate_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_control(row: Mapping[str, Any]) -> bool:
-    """Tell whether a run learned from shuffled rewards, which its transitions may have had."""
+    """Return whether a run learned from shuffled rewards, which its transitions may have had."""
     seeds = (as_object(row["config"]).get("shuffle_rewards"), gate_of(row).get("shuffled"))
     return any(seed is not None for seed in seeds)
 

@@ -49,7 +49,7 @@ DSPY_FINISH = "finish.__call__"
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has OpenInference's span kind and no keys of another dialect.
+    """Return whether the span has OpenInference's span kind and no keys of another dialect.
 
     To Vercel's AI SDK 7, its processor adds the kind also where it adds no content.
     """

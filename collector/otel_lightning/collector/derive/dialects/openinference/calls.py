@@ -113,7 +113,7 @@ def read(span: Span, plan: Plan, operation: str) -> LlmCall | None:
 
 
 def _is_no_call(span: Span, plan: Plan) -> bool:
-    """Tell whether an `LLM` span without the keys of a call records no model call.
+    """Return whether an `LLM` span without the keys of a call records no model call.
 
     Two kinds of spans are no calls. One only prepared a request: its output holds the messages to
     send. The other is one token of a stream.
@@ -172,7 +172,7 @@ def _providers(payload: Any) -> Any:
 
 
 def _is_cut(text: str, parsed: Any) -> bool:
-    """Tell whether a text was truncated: it begins as a JSON array or object but does not parse."""
+    """Return whether a text was truncated: it begins as JSON array or object but does not parse."""
     return parsed is None and text.startswith(("[", "{"))
 
 
@@ -242,7 +242,7 @@ def _invocation_parameters(text: str | None) -> _InvocationParameters:
 
 
 def _lacks_ids(history: list[Message]) -> bool:
-    """Tell whether a history has tool calls without ids, or messages without any part."""
+    """Return whether a history has tool calls without ids, or messages without any part."""
     for message in history:
         if not message["parts"]:
             return True

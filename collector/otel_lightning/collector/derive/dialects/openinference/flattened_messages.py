@@ -321,7 +321,7 @@ def value(text: str | None) -> Any:
 
 
 def is_joined(request: Any) -> bool:
-    """Tell whether a request is one text of all messages, as LangChain joins them (Flowise)."""
+    """Return whether a request is one text of all messages, as LangChain joins them (Flowise)."""
     match request:
         case [str(text)]:
             return text.startswith(("System: ", "Human: "))

@@ -107,7 +107,7 @@ NOT_CALLS = {
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span names a GenAI operation, or has keys of a model call or a tool."""
+    """Return whether the span names a GenAI operation, or has keys of a model call or a tool."""
     return _operation(span) is not None or _has_call_evidence(span) or _is_tool(span, "")
 
 
@@ -178,7 +178,7 @@ def _has_call_evidence(span: Span) -> bool:
 
 
 def is_answered(span: Span) -> bool:
-    """Tell whether the span has a requested model, and something of its answer."""
+    """Return whether the span has a requested model, and something of its answer."""
     # Logfire writes no more than both models of a failed response of the OpenAI Agents SDK.
     return MODEL in span.attributes and not COUNTED.isdisjoint(span.attributes)
 

@@ -45,7 +45,7 @@ def fill_from_response(call: LlmCall, text: str | None) -> bool:
 
 
 def is_unknown(text: str | None) -> bool:
-    """Tell whether a text of which no message was read was truncated, or has an unknown form."""
+    """Return whether a text of which no message was read was truncated, or has an unknown form."""
     return text is not None and (text[:1] == "{" or json_text.is_cut(text))
 
 

@@ -285,7 +285,7 @@ def _without_answer(history: list[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _is_abandoned(attributes: Attributes, outputs: list[Any]) -> bool:
-    """Tell whether a stream was abandoned before its end: then its finish reason is empty or null.
+    """Return whether a stream was abandoned before its end: its finish reason is empty or null.
 
     The second only if the span states none either.
     """

@@ -78,7 +78,7 @@ def _time(record: _Record) -> tuple[int, int]:
 
 
 def _is_conversation(found: list[tuple[str, dict[str, Any]]]) -> bool:
-    """Tell whether messages are in an order that a conversation can have.
+    """Return whether messages are in an order that a conversation can have.
 
     The system speaks first, then the user. Tool calls are answered at once, and choices come last,
     in the order of their numbers.

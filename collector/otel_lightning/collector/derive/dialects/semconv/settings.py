@@ -70,7 +70,7 @@ class Settings:
 
 
 def is_setting(key: str) -> bool:
-    """Tell whether a key may hold one of the values of `Settings`."""
+    """Return whether a key may hold one of the values of `Settings`."""
     return key in SETTINGS_KEYS or bool(_parameter_names((key,)))
 
 

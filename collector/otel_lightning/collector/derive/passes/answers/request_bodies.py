@@ -55,7 +55,7 @@ def _distance(logs: Sequence[Log], ended: int) -> int:
 
 
 def is_body(log: Log) -> bool:
-    """Tell whether a log record has the body of a request or a response.
+    """Return whether a log record has the body of a request or a response.
 
     Only their names tell: other senders also write a `body` and its length.
     """

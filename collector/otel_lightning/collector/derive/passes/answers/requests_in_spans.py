@@ -89,7 +89,7 @@ def _add_to(call: LlmCall, request: ToolCall) -> None:
 
 
 def _lost_its_requests(call: LlmCall) -> bool:
-    """Tell whether a recorded answer lacks the tool calls that its finish reason states."""
+    """Return whether a recorded answer lacks the tool calls that its finish reason states."""
     if call.content not in RECORDED or call.finish_reason != "tool_calls":
         return False
     return next(tool_parts.parts_of(outputs(call), "tool_call"), None) is None

@@ -34,7 +34,7 @@ def fail(calls: Sequence[LlmCall], runs: Iterable[AgentRun], nodes: Nodes) -> No
 
 
 def is_unanswered(call: LlmCall) -> bool:
-    """Tell whether no id, reason, count or part of an answer says that the model gave one."""
+    """Return whether no id, reason, count or part of an answer says that the model gave one."""
     if any((call.response_id, call.finish_reason, call.output_tokens, call.completion_token_ids)):
         return False
     return not any(message["parts"] for message in outputs(call))

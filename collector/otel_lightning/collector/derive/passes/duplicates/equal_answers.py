@@ -23,6 +23,6 @@ def comparable_parts(outputs: Iterable[Message]) -> list[Any]:
 
 
 def agree(one: LlmCall, other: LlmCall) -> bool:
-    """Tell whether two records have equal answers, or at least one has none."""
+    """Return whether two records have equal answers, or at least one has none."""
     parts, other_parts = comparable_parts(outputs(one)), comparable_parts(outputs(other))
     return not parts or not other_parts or parts == other_parts

@@ -121,7 +121,7 @@ def trace_keys(call: LlmCall) -> Iterator[str]:
 
 
 def _is_half(call: LlmCall) -> bool:
-    """Tell whether this span may hold only the question or only the answer of a call."""
+    """Return whether this span may hold only the question or only the answer of a call."""
     return is_instant(call) or not has_output(call)
 
 
@@ -187,7 +187,7 @@ def _of_several_scopes(ended: Iterable[LlmCall]) -> Iterator[tuple[LlmCall, LlmC
 
 
 def _has_room(group: Sequence[LlmCall], call: LlmCall) -> bool:
-    """Tell whether a record may be one more of a call that others recorded at the same time."""
+    """Return whether a record may be one more of a call that others recorded at the same time."""
     is_other = call.scope_name not in [one.scope_name for one in group]
     return is_other and all(_overlaps(one, call) for one in group)
 
@@ -214,7 +214,7 @@ def _contains(outer: LlmCall, inner: LlmCall) -> bool:
 
 
 def _may_overlap(earlier: LlmCall, later: LlmCall) -> bool:
-    """Tell whether two calls overlap, or may do so because a time is unknown."""
+    """Return whether two calls overlap, or may do so because a time is unknown."""
     if earlier.end_ns is None or later.start_ns is None:
         return True
     return later.start_ns < earlier.end_ns

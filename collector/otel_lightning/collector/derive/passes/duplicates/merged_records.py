@@ -103,7 +103,7 @@ def _first(layers: Iterable[LlmCall], name: str) -> Any:
 
 
 def is_instant(call: LlmCall) -> bool:
-    """Tell whether a record took no time: it is the record of a late answer."""
+    """Return whether a record took no time: it is the record of a late answer."""
     return call.start_ns is not None and call.start_ns == call.end_ns
 
 

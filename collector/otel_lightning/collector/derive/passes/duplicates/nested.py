@@ -74,7 +74,7 @@ def pairs(
 
 
 def _is_attempt(call: LlmCall) -> bool:
-    """Tell whether a record only says that an attempt of a call failed: it names no model."""
+    """Return whether a record only says that an attempt of a call failed: it names no model."""
     named = call.request_model or call.response_model
     return call.error_type is not None and named is None and call.content == "absent"
 
@@ -90,7 +90,7 @@ def _identities(calls: Iterable[LlmCall], repeated: Collection[Place]) -> set[st
 
 
 def _same_output(outer: LlmCall, inner: LlmCall) -> bool:
-    """Tell whether two nested calls have the same answer, as far as both recorded one."""
+    """Return whether two nested calls have the same answer, as far as both recorded one."""
     if outer.response_id and inner.response_id:
         return outer.response_id == inner.response_id
     # OpenLIT records one of the parallel tool calls of Responses.
@@ -105,7 +105,7 @@ def _same_output(outer: LlmCall, inner: LlmCall) -> bool:
 
 
 def _lacks_tool_calls(outer: LlmCall, inner: LlmCall) -> bool:
-    """Tell whether the outer record has the inner one's text and not its tool calls.
+    """Return whether the outer record has the inner one's text and not its tool calls.
 
     Or the arguments of the only one as its text: a framework asks for structured output that way.
     """
@@ -119,7 +119,7 @@ def _lacks_tool_calls(outer: LlmCall, inner: LlmCall) -> bool:
 
 
 def _differ_in_tokens(one: LlmCall, other: LlmCall) -> bool:
-    """Tell whether two records differ in both token counts, if content cannot be compared."""
+    """Return whether two records differ in both token counts, if content cannot be compared."""
     if has_output(one) and has_output(other):
         return False
     pairs = (one.input_tokens, other.input_tokens), (one.output_tokens, other.output_tokens)

@@ -20,7 +20,7 @@ LATER_NS = 5_000_000
 
 
 def may_be_one_of_two(call: LlmCall) -> bool:
-    """Tell whether a record may be one of two of a call; most calls have all that tells it is not.
+    """Return whether a record may be one of two of a call; most calls show that it is not.
 
     An SDK's record has no content, a framework's no response id, and a client's no parent.
     """
@@ -87,13 +87,13 @@ def _is_sdks(call: LlmCall) -> bool:
 
 
 def _is_left(call: LlmCall) -> bool:
-    """Tell whether a record may be of a stream that the client left: nothing says how it ended."""
+    """Return whether a record may be of a stream that the client left, with an unknown end."""
     is_open = call.output_tokens is None and call.error_type is None and call.finish_reason is None
     return is_open and call.operation != "embeddings"
 
 
 def _is_clients(call: LlmCall) -> bool:
-    """Tell whether a client's instrumentation may have written this beside a framework's record.
+    """Return whether a client's instrumentation may have written this beside a framework's record.
 
     It knows the messages, and is in a trace of its own, as LangChain's streams are.
     """
@@ -101,7 +101,7 @@ def _is_clients(call: LlmCall) -> bool:
 
 
 def _alike(whole: LlmCall, own: LlmCall) -> bool:
-    """Tell whether two records with messages have the same input."""
+    """Return whether two records with messages have the same input."""
     return (
         whole.history.input_hash is not None and whole.history.input_hash == own.history.input_hash
     )
@@ -112,7 +112,7 @@ def _is_frameworks(call: LlmCall) -> bool:
 
 
 def _is_answered(call: LlmCall) -> bool:
-    """Tell whether a record has what only a client of the provider gets: a response id or error."""
+    """Return whether a record has what only the provider's client gets: a response id or error."""
     return call.response_id is not None or call.error_type is not None
 
 
@@ -147,7 +147,7 @@ def _contains(whole: LlmCall, own: LlmCall) -> bool:
 
 
 def _is_inside(whole: LlmCall, own: LlmCall) -> bool:
-    """Tell whether a framework's record with the same counts lies inside the time of the SDK's.
+    """Return whether a framework's record with the same counts lies inside the time of the SDK's.
 
     The span of Anthropic's `messages.stream` is around its call of `messages.create`, where
     OpenInference listens.

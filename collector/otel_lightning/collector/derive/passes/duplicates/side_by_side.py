@@ -70,7 +70,7 @@ def _drop_earlier(waiting: Iterable[deque[LlmCall]], whole: LlmCall) -> None:
 
 
 def _is_near(whole: LlmCall, own: LlmCall) -> bool:
-    """Tell whether two records began at about one time, if no span around both tells more."""
+    """Return whether two records began at about one time, if no span around both tells more."""
     return whole.parent_span_id is not None or (
         own.latest_start_ns - (whole.start_ns or 0) <= WITHIN_NS
     )
@@ -92,7 +92,7 @@ def _models(call: LlmCall) -> frozenset[str]:
 
 
 def _share_a_model(named: frozenset[str], known: frozenset[str]) -> bool:
-    """Tell whether two records have a model in common, as far as both name any.
+    """Return whether two records have a model in common, as far as both name any.
 
     Different models may give equal answers to the same question, such as "Yes".
     """

@@ -126,7 +126,7 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
 
 
 def has_earlier_turns(call: LlmCall) -> bool:
-    """Tell whether a call names the response before it, or its input has the assistant's turns."""
+    """Return whether a call names the response before it, or its input has assistant turns."""
     if "previous_response_id" in call.request_params:
         return True
     return any(message["role"] == "assistant" for message in call.input_messages or ())

@@ -85,7 +85,7 @@ def _askers(calls: Sequence[LlmCall]) -> dict[Place, LlmCall]:
 
 
 def _requested(answered: set[str], call: LlmCall) -> bool:
-    """Tell whether a call asked for all responses that it did not send itself, or for all."""
+    """Return whether a call asked for all responses that it did not send itself, or for all."""
     return (answered.difference(call.history.unrequested_ids) or answered) <= {
         *call.history.tool_call_ids
     }

@@ -33,6 +33,6 @@ def cut(calls: Collection[LlmCall]) -> Iterator[LlmCall]:
 
 
 def _has_once(history: list[Message], own: list[Message], place: int) -> bool:
-    """Tell whether a history goes on from the message at a place of `own`, and has it only once."""
+    """Return whether a history goes on from the message at a place of `own`, and has it once."""
     same = [message for message in history if message["parts"] == own[place]["parts"]]
     return history[: place + 1] == own[: place + 1] and len(same) == 1

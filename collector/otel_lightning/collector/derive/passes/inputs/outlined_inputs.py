@@ -58,7 +58,7 @@ def _is_outline(call: LlmCall) -> bool:
 
 
 def _is_cut(call: LlmCall) -> bool:
-    """Tell whether the input of a call is lost, though the call was answered."""
+    """Return whether the input of a call is lost, though the call was answered."""
     sent = call.packed[0] if call.packed else call.input_messages
     return call.content == "truncated" and not sent
 

@@ -38,7 +38,7 @@ class Rollouts:
         return self.stated((trace_id, span_id or "")) or self.by_trace.get(trace_id, trace_id)
 
     def states(self, trace_id: str) -> bool:
-        """Tell whether any span of a trace states its rollout or conversation."""
+        """Return whether any span of a trace states its rollout or conversation."""
         return trace_id in self.named.traces or trace_id in self.conversations.traces
 
     def stated(self, place: Place) -> str | None:

@@ -203,7 +203,7 @@ def _holds_an_answer(call: LlmCall) -> bool:
 
 
 def _lacks_requests(call: LlmCall) -> bool:
-    """Tell whether the first tool responses of the input follow no turn of the assistant.
+    """Return whether the first tool responses of the input follow no turn of the assistant.
 
     Then only the provider has the tool calls that they answer; or the instrumentation lost them,
     and the turn is empty.

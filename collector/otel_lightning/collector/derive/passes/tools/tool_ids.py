@@ -36,7 +36,7 @@ def unify(calls: Sequence[LlmCall]) -> None:
 
 
 def _ids_meet(history: History) -> bool:
-    """Tell whether each response of a history has the id of a tool call, and no id is an item's."""
+    """Return whether each response of a history has a tool call's id, and no id is an item's."""
     if not history.tool_call_ids:
         return history.is_paired
     return history.is_paired and not any(

@@ -214,13 +214,13 @@ class _Requests:
 
 
 def _agree(one: Part, other: Part) -> bool:
-    """Tell whether two tool calls may be the same one, as far as both are known."""
+    """Return whether two tool calls may be the same one, as far as both are known."""
     pairs = [(one.get(key), other.get(key)) for key in ("name", "arguments")]
     return all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
 def _is_answered_by_another(request: Request, call_id: str | None, call: LlmCall) -> bool:
-    """Tell whether another response of this input has the request's id: this one is not for it."""
+    """Return whether another response of this input has the request's id: this one has not."""
     own = request.part.get("id")
     if not own or own == call_id:
         return False
