@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from learner.conftest import Traces
 from learner.conftest import tokenizer as tokenizer_fixture
-from support.desk_bandit import ACTIONS, REQUESTS, RIGHT, question, right_share, said
+from support.desk_bandit import ACTIONS, REQUESTS, RIGHT, answer_json, question, right_share
 from support.untrained import untrained
 
 from otel_lightning.learner.transitions.make import Settings, make_transitions
@@ -75,7 +75,7 @@ def _log(path: Path, tokenizer: Any, seed: int) -> None:
                     prompt_token_ids=asked,
                     completion_token_ids=tokenizer.convert_tokens_to_ids([action, "<end>"]),
                     completion_logprobs=[math.log(0.25), 0.0],
-                    output_messages=said(action),
+                    output_messages=answer_json(action),
                 )
                 if step == 0:
                     right = float(action == RIGHT[request])

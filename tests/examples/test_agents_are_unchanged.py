@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from support.scripted_model import Message, calls, says, scripted_model
+from support.scripted_model import Message, calls, scripted_model, text_message
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.score.rules import python
@@ -250,7 +250,12 @@ def test_the_query_is_rewritten_until_the_check_finds_it_correct(tmp_path: Path)
     task.prepare(tmp_path)
     right = "SELECT count(*) FROM tracks"
     given = {"database": str(task.databases(tmp_path)[0]), "question": "How many tracks?"}
-    script = [says("SELECT count(*) FROM songs"), says("wrong"), says(right), says("correct")]
+    script = [
+        text_message("SELECT count(*) FROM songs"),
+        text_message("wrong"),
+        text_message(right),
+        text_message("correct"),
+    ]
     output, requests = answer_of("text_to_sql", given, *script)
     assert output == right
     said = [request["messages"][-1]["content"] for request in requests]
@@ -261,7 +266,7 @@ def test_the_query_is_rewritten_until_the_check_finds_it_correct(tmp_path: Path)
 @pytest.mark.slow
 def test_the_calculator_calculates_and_runs_no_code() -> None:
     given = {"question": "What is 3 times 4, plus 1?"}
-    script = [calls("calculator", expression="3 * 4 + 1"), says("It is 13.")]
+    script = [calls("calculator", expression="3 * 4 + 1"), text_message("It is 13.")]
     output, requests = answer_of("calculator", given, *script)
     assert output == "It is 13."
     assert requests[1]["messages"][-1]["content"] == "13"
@@ -279,7 +284,7 @@ def test_a_search_finds_the_passage_that_fits_best(tmp_path: Path) -> None:
     given = {"corpus": str(task.corpus(tmp_path)), "question": one.text}
     first = calls("search", query=f"{one.kind.known} {one.known}")
     second = calls("search", query=f"{one.kind.wanted} {one.country}")
-    output, requests = answer_of("search", given, first, second, says(one.answer))
+    output, requests = answer_of("search", given, first, second, text_message(one.answer))
     assert output == one.answer
     found = [request["messages"][-1]["content"] for request in requests[1:]]
     assert found == [

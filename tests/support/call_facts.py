@@ -152,10 +152,10 @@ def own_ids(given: list[Any], expected: list[Any], wire: list[Any]) -> list[Any]
 def results_of(messages: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     parts = [part for message in messages for part in message["parts"]]
     responses = [part for part in parts if part["type"] == "tool_call_response"]
-    return [(part["id"], spelled(part.get("response"))) for part in responses]
+    return [(part["id"], as_text(part.get("response"))) for part in responses]
 
 
-def spelled(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 

@@ -29,8 +29,8 @@ def plain(value: AnyValue) -> Any:
     return getattr(value, kind) if kind else None
 
 
-def says(text: str | None, value: AnyValue) -> bool:
-    """Whether a stored text says what an attribute's value said on the wire."""
+def is_text_of(text: str | None, value: AnyValue) -> bool:
+    """Whether a stored text is that of an attribute's value on the wire."""
     if value.WhichOneof("value") in ("string_value", "bytes_value", None):
         return text == plain(value)
     return text is not None and json.loads(text) == plain(value)

@@ -25,7 +25,7 @@ def question(tokenizer: Any, request: str, number: int) -> list[int]:
     return ids
 
 
-def said(text: str) -> str:
+def answer_json(text: str) -> str:
     """An answer as the collector stores it."""
     parts = [{"type": "text", "content": text}]
     return json.dumps([{"role": "assistant", "parts": parts}])
@@ -51,7 +51,7 @@ def log(
                 "prompt_token_ids": question(tokenizer, request, number),
                 "completion_token_ids": tokenizer.convert_tokens_to_ids([action, "<end>"]),
                 "completion_logprobs": [math.log(0.25), 0.0],
-                "output_messages": said(action),
+                "output_messages": answer_json(action),
             }
             if agent_name:
                 row["agent_name"] = agent_name[attempt % len(agent_name)]

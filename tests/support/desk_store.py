@@ -26,11 +26,11 @@ SQL = Path(__file__).parent / "desk_store.sql"
 Message = dict[str, Any]
 
 
-def said(role: str, text: str) -> Message:
+def text_message(role: str, text: str) -> Message:
     return {"role": role, "parts": [{"type": "text", "content": text}]}
 
 
-def asks(name: str, call_id: str, arguments: object) -> Message:
+def tool_call(name: str, call_id: str, arguments: object) -> Message:
     part = {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
     return {"role": "assistant", "parts": [part], "finish_reason": "tool_calls"}
 
@@ -110,11 +110,16 @@ def desk_trace(number: int) -> Trace:
     trace, arm = Trace(number), ARMS[number % 3]
     task = number // 3
     messages = [
-        said("system", f"You work at a support desk. Be {arm}."),
-        said("user", f"Where is the parcel of order C{task}?"),
+        text_message("system", f"You work at a support desk. Be {arm}."),
+        text_message("user", f"Where is the parcel of order C{task}?"),
     ]
-    steps = [asks("lookup", "a", {"order": f"C{task}"}), asks("trace_parcel", "b", {"id": task})]
-    for position, answer in enumerate([*steps, said("assistant", f"It is due on Friday. ({arm})")]):
+    steps = [
+        tool_call("lookup", "a", {"order": f"C{task}"}),
+        tool_call("trace_parcel", "b", {"id": task}),
+    ]
+    for position, answer in enumerate(
+        [*steps, text_message("assistant", f"It is due on Friday. ({arm})")]
+    ):
         fails = number % 7 == 6 and position == 1
         trace.call(messages, answer, "The model did not answer in time." if fails else None)
         trace.choose(arm, (0.5, 0.3, 0.2)[number % 3])

@@ -8,12 +8,12 @@ from otel_lightning.collector.derive.rows import Derived, LlmCall, ToolCall
 from support.call_facts import (
     VERDICTS,
     Fact,
+    as_text,
     error_type_verdict,
     message_facts,
     partly,
     scalar_facts,
     session_fact,
-    spelled,
     texts_of,
     true_texts,
     usage_facts,
@@ -56,7 +56,7 @@ def pair(derived: Derived, truth: dict[str, Any]) -> list[tuple[dict[str, Any], 
 
 
 def row_of(tool: ToolCall) -> tuple[str | None, Any, str | None]:
-    return tool.name, tool.arguments, spelled(tool.result)
+    return tool.name, tool.arguments, as_text(tool.result)
 
 
 def execution_error(
@@ -91,7 +91,7 @@ def execution_facts(derived: Derived, capture: Capture) -> Iterator[Fact]:
     sent = [leaf for span in capture.spans for leaf in leaves(span.attributes)]
     for true in capture.truth["tool_executions"]:
         failed = true["error"] is not None
-        expected = (true["name"], true["arguments"], spelled(true["result"]))
+        expected = (true["name"], true["arguments"], as_text(true["result"]))
         row = next(
             (row for row in rows if row[: 2 if failed else 3] == expected[: 2 if failed else 3]),
             None,

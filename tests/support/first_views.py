@@ -6,7 +6,7 @@ from itertools import chain
 from otel_lightning.collector.store import Store
 from otel_lightning.collector.store.migrate import migrations
 
-SHOWN = ("rewards", "rollout_ends", "rollouts")
+VIEWS = ("rewards", "rollout_ends", "rollouts")
 FROM = {"rewards": 4, "rollout_ends": 8, "rollouts": 4}
 """The migration that created each view in the form that is read here."""
 
@@ -19,7 +19,7 @@ def create(store: Store) -> None:
         match = re.search(pattern, files[version])
         assert match
         sql = re.sub(r"\bCREATE (OR REPLACE )?VIEW\b", "CREATE OR REPLACE TEMP VIEW", match[0])
-        for name in SHOWN:
+        for name in VIEWS:
             sql = re.sub(rf"\b(VIEW|FROM|JOIN) {name}\b", rf"\1 first_{name}", sql)
         store.execute(sql)
 
@@ -32,6 +32,6 @@ def differences(store: Store) -> list[dict[str, object]]:
             f"(FROM {name} EXCEPT ALL FROM first_{name})"
             f" UNION ALL BY NAME (FROM first_{name} EXCEPT ALL FROM {name})"
         ).to_pylist()
-        for name in SHOWN
+        for name in VIEWS
     )
     return list(differing)

@@ -6,13 +6,13 @@ from typing import Any
 from otel_lightning.collector.derive.assemble import derive
 from support.captures import read_spans
 
-Found = list[tuple[str | None, list[tuple[str | None, str]]]]
+Retrieved = list[tuple[str | None, list[tuple[str | None, str]]]]
 """Each query with its documents: text, and page as text."""
-Kept = list[tuple[str | None, list[str | None], list[float] | None]]
+Reranked = list[tuple[str | None, list[str | None], list[float] | None]]
 """Each query with the texts that a reranker kept, the best first, and their scores."""
 
 
-def of_spans(sent: Path) -> Found:
+def of_spans(sent: Path) -> Retrieved:
     """Return what the rows of a recording say that retrievers found."""
     rows = derive(read_spans(sent), []).retrievals
     assert {row.kind for row in rows} <= {"retriever", "reranker"}
@@ -23,7 +23,7 @@ def of_spans(sent: Path) -> Found:
     ]
 
 
-def reranked(sent: Path) -> Kept:
+def reranked(sent: Path) -> Reranked:
     """Return what the rows of a recording say that rerankers kept."""
     rows = derive(read_spans(sent), []).retrievals
     return [
@@ -38,7 +38,7 @@ def _document(one: dict[str, Any]) -> tuple[str | None, str]:
     return one.get("content"), str(one.get("metadata", {}).get("page", one.get("id")))
 
 
-def of_truth(logged: list[dict[str, Any]]) -> Found:
+def of_truth(logged: list[dict[str, Any]]) -> Retrieved:
     """Return what the retriever logged."""
     return [
         (one["query"], [(text, str(data["page"])) for text, data in one["documents"]])
@@ -47,7 +47,7 @@ def of_truth(logged: list[dict[str, Any]]) -> Found:
     ]
 
 
-def reranked_truth(logged: list[dict[str, Any]]) -> Kept:
+def reranked_truth(logged: list[dict[str, Any]]) -> Reranked:
     """Return what the reranker logged. It keeps the best document of those that it scores."""
     return [
         (one["reranked"], one["documents"][:1], one["scores"][:1])

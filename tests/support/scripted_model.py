@@ -12,7 +12,7 @@ from support.running import serving
 Message = dict[str, Any]
 
 
-def says(text: str) -> Message:
+def text_message(text: str) -> Message:
     """A message of words."""
     return {"role": "assistant", "content": text}
 

@@ -11,7 +11,7 @@ from otel_lightning.collector.store import Store, open_store
 DATA = Path(__file__).parents[1] / "data"
 RELEASED = ("0.1.0",)
 UNRELEASED = ("unreleased-9a6e502", "unreleased-e033f44", "unreleased-e514c8b")
-KEPT = ("spans", "logs", "runs", "policies", "rejected")
+PRIMARY_TABLES = ("spans", "logs", "runs", "policies", "rejected")
 """Tables that each of them has, and that hold what cannot be derived."""
 
 
@@ -27,7 +27,7 @@ def unpacked(name: str, folder: Path) -> Path:
     return path
 
 
-def counts(store: Store, tables: tuple[str, ...] = KEPT) -> dict[str, int]:
+def counts(store: Store, tables: tuple[str, ...] = PRIMARY_TABLES) -> dict[str, int]:
     return {t: store.query(f"SELECT count(*) AS n FROM {t}")["n"][0].as_py() for t in tables}
 
 

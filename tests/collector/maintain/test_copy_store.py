@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.requests_by_hand import trace_request
 from support.running import Ingester, cli
-from support.stores import DATA, KEPT, RELEASED, UNRELEASED, ask, counts, unpacked
+from support.stores import DATA, PRIMARY_TABLES, RELEASED, UNRELEASED, ask, counts, unpacked
 
 from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.derive.tables import TABLES
@@ -95,7 +95,7 @@ def test_every_table_of_a_new_store_can_be_copied(tmp_path: Path) -> None:
     copy_store(old, new)
     with open_store(new) as store:
         assert counts(store) == before
-    assert set(KEPT) <= set(before)
+    assert set(PRIMARY_TABLES) <= set(before)
 
 
 def test_rows_that_are_derived_are_not_copied(tmp_path: Path) -> None:

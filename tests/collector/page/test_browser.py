@@ -12,10 +12,10 @@ from support.desk_store import (
     Trace,
     add,
     answers,
-    asks,
     desk_trace,
     make_desk_store,
-    said,
+    text_message,
+    tool_call,
 )
 from support.otlp_client import column, send
 from support.running import Ingester, eventually, start
@@ -88,12 +88,12 @@ WATCH = """
 def hostile_trace() -> Trace:
     """A rollout whose every text, name and key is a payload."""
     trace = Trace(900, service=PAYLOADS[0])
-    messages = [said("system", PAYLOADS[1])]
+    messages = [text_message("system", PAYLOADS[1])]
     for number, payload in enumerate(PAYLOADS):
-        call = asks(payload, f"c{number}", {payload: payload})
-        trace.call([*messages, said(payload, payload)], call)
+        call = tool_call(payload, f"c{number}", {payload: payload})
+        trace.call([*messages, text_message(payload, payload)], call)
         trace.choose(payload, 0.5)
-        messages = [*messages, said("user", payload), call, answers(f"c{number}", payload)]
+        messages = [*messages, text_message("user", payload), call, answers(f"c{number}", payload)]
         trace.span(payload, {payload: payload, "__proto__.ran": "1"}, 0.1, payload)
     trace.choose("long" * 30, 0.5)
     return trace

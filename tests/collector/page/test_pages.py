@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
-from support.desk_store import Trace, add, make_desk_store, said
+from support.desk_store import Trace, add, make_desk_store, text_message
 from support.environment_page import GROUPS, commands
 from support.page_source import DirectSource, Page
 
@@ -198,7 +198,7 @@ def test_a_rollout_that_only_a_rule_rewarded_is_not_told_to_lack_a_reward(tmp_pa
 
 def test_one_thing_is_counted_in_the_singular(tmp_path: Path) -> None:
     trace = Trace(0, service="desk")
-    trace.call([said("user", "Hi")], said("assistant", "Hello"))
+    trace.call([text_message("user", "Hi")], text_message("assistant", "Hello"))
     with open_store(tmp_path / "t.duckdb") as store:
         add(store, [trace.request.SerializeToString()])
         store.execute("INSERT INTO rejected BY NAME SELECT 'traces' AS signal, 'no id' AS reason")
@@ -282,7 +282,7 @@ def test_a_tool_without_a_known_request_is_with_the_call_before_it(tmp_path: Pat
 @pytest.mark.parametrize("others", [0, 6])
 def test_spans_without_times_break_no_page_and_are_shown(tmp_path: Path, others: int) -> None:
     trace = Trace(90)
-    trace.call([said("user", "When?")], said("assistant", "At no time."))
+    trace.call([text_message("user", "When?")], text_message("assistant", "At no time."))
     for span in trace.request.resource_spans[0].scope_spans[0].spans:
         span.start_time_unix_nano = span.end_time_unix_nano = 0
         span.attributes.add(key="lightning.task.id", value=AnyValue(string_value="ticket-1"))
@@ -574,7 +574,7 @@ def test_any_text_is_shown_as_it_is(
     tmp_path_factory: pytest.TempPathFactory, name: str, text: str, answered: str, error: str
 ) -> None:
     trace = Trace(0, service=name)
-    trace.call([said("user", text)], said("assistant", answered))
+    trace.call([text_message("user", text)], text_message("assistant", answered))
     trace.span(name, {"note": text}, 1, error)
     with open_store(tmp_path_factory.mktemp("any") / "t.duckdb") as store:
         add(store, [trace.request.SerializeToString()])

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from support.captures import says
+from support.captures import is_text_of
 from support.examples import examples
 from support.running import Ingester, eventually
 from support.sending import column, post
@@ -120,7 +120,7 @@ def said(row: list[tuple[str, str | None]], sent: Any) -> bool:
     """Whether stored attributes are those that were sent, the last of equal keys."""
     last = {item.key: item.value for item in sent}
     stored = dict(row)
-    return stored.keys() == last.keys() and all(says(stored[k], v) for k, v in last.items())
+    return stored.keys() == last.keys() and all(is_text_of(stored[k], v) for k, v in last.items())
 
 
 def nanoseconds(stored: Any) -> int:

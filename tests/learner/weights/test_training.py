@@ -139,13 +139,13 @@ class Ring:
 
 def test_garbage_of_a_training_is_collected_while_the_libraries_are_spared() -> None:
     spared = gc.get_freeze_count()
-    with train.libraries_kept():
+    with train.libraries_frozen():
         assert gc.get_freeze_count() > spared
         made = weakref.ref(Ring())
         gc.collect()
         assert made() is None
     assert gc.get_freeze_count() == spared
-    with pytest.raises(RuntimeError), train.libraries_kept():
+    with pytest.raises(RuntimeError), train.libraries_frozen():
         raise RuntimeError
     assert gc.get_freeze_count() == spared
 

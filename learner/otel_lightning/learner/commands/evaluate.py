@@ -236,7 +236,9 @@ def _table(first: str, named: "list[tuple[str, ValueEstimate]]", limits: Interva
         shown = (_interval(i, " " if limits else "\n") for i in intervals)
         line = "╌" if estimate.biased else "─"
         plot = [_plot(estimate.value, estimate.betting, limits, line)] if limits else []
-        table.add_row(name, decimal(estimate.value), _known(estimate.standard_error), *shown, *plot)
+        table.add_row(
+            name, decimal(estimate.value), _number_or_blank(estimate.standard_error), *shown, *plot
+        )
     return table
 
 
@@ -258,7 +260,7 @@ def _overlap(answer: "Answer") -> object:
     return table
 
 
-def _known(error: float) -> str:
+def _number_or_blank(error: float) -> str:
     return "" if math.isnan(error) else decimal(error)
 
 

@@ -164,7 +164,7 @@ def _print_report(report: "Report", input_price: float | None, output_price: flo
         click.echo(f"{number_of(report.without_text, 'rollout')} without text left out.")
     usage = report.usage
     click.echo(
-        f"{number_of(usage.asked, 'answer')} asked for, {usage.cached} known before. "
+        f"{number_of(usage.requested, 'answer')} asked for, {usage.cached} known before. "
         f"Tokens: {usage.input_tokens} read, {usage.output_tokens} written."
     )
     if usage.without_count:

@@ -237,7 +237,7 @@ def _print_result(result: "Proposed", request: "Request") -> None:
         click.echo(note)
     usage = result.usage
     click.echo(
-        f"{number_of(usage.asked, 'answer')} asked for, {usage.cached} known before. "
+        f"{number_of(usage.requested, 'answer')} asked for, {usage.cached} known before. "
         f"Tokens: {usage.input_tokens} read, {usage.output_tokens} written."
     )
     refused: Counter[str] = Counter()

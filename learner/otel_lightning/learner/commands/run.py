@@ -183,7 +183,7 @@ def print_report(report: "Report", store: str) -> None:
 
 def _notes(report: "Report") -> tuple[tuple[int, str, str, str], ...]:
     """Return numbers that are printed unless they are 0, with their singular and plural."""
-    from otel_lightning.learner.rollout_runner.attempts import KEPT_OUTPUT
+    from otel_lightning.learner.rollout_runner.attempts import MOST_OUTPUT
 
     return (
         (
@@ -220,7 +220,7 @@ def _notes(report: "Report") -> tuple[tuple[int, str, str, str], ...]:
             report.shortened,
             "attempt printed",
             "attempts printed",
-            f"more than {KEPT_OUTPUT:,} characters; the store and graders get the last ones",
+            f"more than {MOST_OUTPUT:,} characters; the store and graders get the last ones",
         ),
         (
             report.silent,

@@ -23,7 +23,7 @@ from otel_lightning.learner.prompts.serving.share import (
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.runs import Run, judged_before
 
-KEPT_SHARE = 0.1
+REPLACED_SHARE = 0.1
 """Share of the traffic that the replaced variant keeps, at most."""
 
 
@@ -159,7 +159,7 @@ def apply_decision(store: StoreLike, comparison: Comparison, decision: Decision)
     """Serve the winner instead of the variant that it beat, and retire the other candidates.
 
     The winner gets the traffic of the candidates and of the variant that it beat, which keeps
-    `KEPT_SHARE`. Retired variants stay in the file with weight 0. The change is recorded in
+    `REPLACED_SHARE`. Retired variants stay in the file with weight 0. The change is recorded in
     `policies` and `promotions`; `lightning-learn rollback` undoes it. A call for the second time
     changes nothing more.
 
@@ -218,7 +218,7 @@ def _shares(
     live: Mapping[str, float], decision: Decision, losers: Sequence[str]
 ) -> dict[str, float]:
     shares = {arm: share for arm, share in live.items() if arm not in losers}
-    kept_share = min(KEPT_SHARE, shares.get(decision.against, 0.0))
+    kept_share = min(REPLACED_SHARE, shares.get(decision.against, 0.0))
     # The shares of the losers, and what the variant that was beaten gives up.
     freed = 1.0 - sum(shares.values()) + shares.get(decision.against, 0.0) - kept_share
     shares[decision.against] = kept_share

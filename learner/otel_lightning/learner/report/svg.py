@@ -15,7 +15,7 @@ INK = "#010203"
 """Colour that stands for the colour of the page's text."""
 # The size in a CSS `font` shorthand, such as "italic 10px 'DejaVu Sans'".
 FONT = re.compile(r"^(?:\w+ )*?([\d.]+)px .*$")
-KEPT = {
+STYLE_ATTRIBUTES = {
     "fill", "fill-opacity", "fill-rule", "font-size", "opacity", "stroke", "stroke-dasharray",
     "stroke-dashoffset", "stroke-linecap", "stroke-linejoin", "stroke-miterlimit",
     "stroke-opacity", "stroke-width", "text-anchor",
@@ -56,7 +56,7 @@ def _without_style(element: Element) -> None:
         name, _, value = (part.strip() for part in declaration.partition(":"))
         if name == "font" and (size := FONT.match(value)):
             element.set("font-size", size[1])
-        elif name in KEPT:
+        elif name in STYLE_ATTRIBUTES:
             element.set(name, value)
 
 

@@ -17,7 +17,7 @@ from otel_lightning.learner.rollout_runner.plan import Job, Planned
 from otel_lightning.learner.rollout_runner.tasks import Task
 
 OK, FAILED, TIMEOUT, LOST = "ok", "failed", "timeout", "lost"
-KEPT_OUTPUT, KEPT_ERRORS = 20_000, 4_000
+MOST_OUTPUT, MOST_ERRORS = 20_000, 4_000
 """Characters of the end of standard output and of standard error that the store keeps."""
 MAX_ARGUMENT_BYTES = 131_071
 """Bytes of one argument that Linux accepts."""
@@ -169,8 +169,8 @@ def attempt_event(about: Mapping[str, Any], ended: Ended, outputs: Path) -> Even
     fields = {
         attributes.ROLLOUT_ID: ended.rollout_id,
         attributes.TASK_ID: str(about.get("task_id", "")),
-        "output": tail(outputs / f"{ended.rollout_id}.out", KEPT_OUTPUT),
-        "errors": tail(outputs / f"{ended.rollout_id}.err", KEPT_ERRORS),
+        "output": tail(outputs / f"{ended.rollout_id}.out", MOST_OUTPUT),
+        "errors": tail(outputs / f"{ended.rollout_id}.err", MOST_ERRORS),
     }
     return Event(attributes.ATTEMPT, ended.ended, body, fields)
 

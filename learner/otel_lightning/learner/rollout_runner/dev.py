@@ -298,7 +298,7 @@ def _reward(run: DevRun) -> Link:
         "reward",
         f"{len(report.rewards)} of {number_of(report.planned, 'rollout')} graded. {reason}",
         "Correct the grader."
-        if run.grading.is_given
+        if run.grading.has_grader
         else "Give --grade FILE.py:FUNCTION, --grade-command or --exit-code-is-reward, or send "
         "rewards: call evaluation_result() in the agent, or POST them to /v1/feedback.",
     )
@@ -308,7 +308,7 @@ def _wrong_answer(run: DevRun) -> Link:
     """Grade with a wrong expected result: an attempt that was right must score lower."""
     name, before = "wrong answer", run.report.rewards
     wrong = wrong_results(run.job, run.report)
-    if not run.grading.is_given or run.grading.by_exit_code or not wrong:
+    if not run.grading.has_grader or run.grading.by_exit_code or not wrong:
         return Link(name, None, "nothing to check: no grader reads what is expected.")
     after = graded_as_wrong(run.store, run.grading, wrong)
     if not after:

@@ -53,7 +53,7 @@ class Grading:
     """Number of grading commands that run at the same time."""
 
     @property
-    def is_given(self) -> bool:
+    def has_grader(self) -> bool:
         """Whether a grader of the run gives the rewards."""
         return bool(self.rule or self.command or self.by_exit_code)
 

@@ -165,14 +165,14 @@ def train_and_judge(  # noqa: PLR0913 - what to learn from, how, and where to
 
 @contextmanager
 def _quiet_libraries() -> Iterator[None]:
-    with python_warnings.catch_warnings(), libraries_kept():
+    with python_warnings.catch_warnings(), libraries_frozen():
         # TRL and PEFT use names that transformers has renamed; a user cannot change that.
         python_warnings.simplefilter("ignore", FutureWarning)
         yield
 
 
 @contextmanager
-def libraries_kept() -> Iterator[None]:
+def libraries_frozen() -> Iterator[None]:
     """Spare the garbage collector, in the block, the objects that are there already.
 
     They are half a million of torch and other modules, and no garbage. accelerate collects before

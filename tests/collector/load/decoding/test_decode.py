@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from support.captures import says
+from support.captures import is_text_of
 from support.examples import examples
 
 from otel_lightning.collector.load.decoding.decode import decode
@@ -83,10 +83,10 @@ def test_every_span_comes_out_as_it_went_in(sent: list[Span], service: str) -> N
         stored = dict(row["attributes"])
         last = {kv.key: kv.value for kv in span.attributes}
         assert stored.keys() == last.keys()
-        assert all(says(stored[key], value) for key, value in last.items())
+        assert all(is_text_of(stored[key], value) for key, value in last.items())
         for event, sent_event in zip(row["events"], span.events, strict=True):
             assert event["name"] == sent_event.name
-            assert says(dict(event["attributes"])["k"], sent_event.attributes[0].value)
+            assert is_text_of(dict(event["attributes"])["k"], sent_event.attributes[0].value)
 
 
 @examples(50)
@@ -97,7 +97,7 @@ def test_every_log_body_comes_out_as_it_went_in(sent: list[AnyValue]) -> None:
     for value in sent:
         records.add(body=value)
     rows = decode("logs", [request.SerializeToString()], [1]).rows.to_pylist()
-    assert all(says(row["body"], value) for row, value in zip(rows, sent, strict=True))
+    assert all(is_text_of(row["body"], value) for row, value in zip(rows, sent, strict=True))
 
 
 @pytest.mark.parametrize("of", ["resource", "scope"])

@@ -81,7 +81,7 @@ def test_javascript_serves_the_rules_of_a_policy_that_sees_context(
     targeting = json.loads(path.read_text())["flags"]["prompt"]["targeting"]
     for cell in flag_rules.cells(("refund", "long")):
         served = serve(javascript, path, **cell)["variants"]
-        assert chi_square(served, flag_rules.shares_given(targeting, cell)) < 10.8  # 99.9 %
+        assert chi_square(served, flag_rules.shares_of_cell(targeting, cell)) < 10.8  # 99.9 %
 
 
 def test_javascript_serves_the_variants_of_combinations(javascript: Path, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_served_frequencies_are_the_propensities_that_learning_uses(
     assert logged.sources["version"] == COUNT
     targeting = json.loads(flags.read_text())["flags"][KEY]["targeting"]
     for refund in (True, False):
-        shares = flag_rules.shares_given(targeting, {"refund": refund})
+        shares = flag_rules.shares_of_cell(targeting, {"refund": refund})
         mine = [row for row in rows if (int(row["rollout_id"][1:]) % 2 == 0) == refund]
         for row in mine:
             assert row["propensity"] == pytest.approx(shares[row["arm"]])

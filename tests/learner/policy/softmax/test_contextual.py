@@ -72,7 +72,7 @@ def test_arm_that_is_better_for_some_inputs_only_is_served_to_those(
     assert seeing.exit_code == 0, seeing.output
     targeting = json.loads(flags.read_text())["flags"]["support-prompt"]["targeting"]
     for refund, right in ((True, "careful"), (False, "brief")):
-        assert flag_rules.shares_given(targeting, {"refund": refund})[right] > 0.85
+        assert flag_rules.shares_of_cell(targeting, {"refund": refund})[right] > 0.85
 
 
 def test_stock_flagd_provider_serves_the_rules(
@@ -95,7 +95,7 @@ def test_stock_flagd_provider_serves_the_rules(
                 client.get_string_details("support-prompt", "", context).variant
                 for context in contexts
             )
-            shares = flag_rules.shares_given(targeting, {"refund": refund})
+            shares = flag_rules.shares_of_cell(targeting, {"refund": refund})
             chi_square = sum((served[a] - 2000 * p) ** 2 / (2000 * p) for a, p in shares.items())
             assert chi_square < 10.8  # 99.9 % quantile with one degree of freedom
     finally:
@@ -127,7 +127,7 @@ def test_contextual_policy_rolls_back_and_mixes_as_a_canary(
     assert promoted.exit_code == 0
     assert "these shares are means over the logged inputs" in promoted.output
     targeting = json.loads(flags.read_text())["flags"]["support-prompt"]["targeting"]
-    share = flag_rules.shares_given(targeting, {"refund": True})["careful"]
+    share = flag_rules.shares_of_cell(targeting, {"refund": True})["careful"]
     assert share == pytest.approx(0.8 * 0.5 + 0.2 * 0.93, abs=0.02)
     assert learn(store, flags, command="rollback").exit_code == 0
     after = json.loads(flags.read_text())["flags"]["support-prompt"]["targeting"]
@@ -230,5 +230,5 @@ def test_rules_give_each_combination_its_own_shares(names: list[str], weight: in
     assert flag_rules.features_of(targeting) == names
     for cell in flag_rules.cells(names):
         whole = weight + sum(cell.values()) + 1
-        shares = flag_rules.shares_given(targeting, cell)
+        shares = flag_rules.shares_of_cell(targeting, cell)
         assert shares == pytest.approx({"x": (whole - 1) / whole, "y": 1 / whole})

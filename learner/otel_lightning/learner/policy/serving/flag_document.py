@@ -42,7 +42,7 @@ def retired(document: Mapping[str, Any], key: str) -> set[str]:
     if not targeting:  # the default variant gets all traffic
         return set()
     names = flag_rules.features_of(targeting)
-    listed = [flag_rules.shares_given(targeting, cell) for cell in flag_rules.cells(names)]
+    listed = [flag_rules.shares_of_cell(targeting, cell) for cell in flag_rules.cells(names)]
     named = {arm for shares in listed for arm in shares}
     return {arm for arm in named if all(shares.get(arm, 0.0) == 0 for shares in listed)}
 
@@ -73,7 +73,7 @@ def live_shares(
     among = flag_rules.cells(flag_rules.features_of(targeting)) if cell is None else [dict(cell)]
     shares: dict[str, float] = {}
     for features in among:
-        for arm, share in (flag_rules.shares_given(targeting, features) or by_default).items():
+        for arm, share in (flag_rules.shares_of_cell(targeting, features) or by_default).items():
             shares[arm] = shares.get(arm, 0.0) + share / len(among)
     return {arm: share for arm, share in shares.items() if share > 0}
 

@@ -244,7 +244,7 @@ def _check_rules(flag: Mapping[str, Any], path: Path, key: str) -> None:
     if POLICY_VERSION in (flag.get("metadata") or {}):
         with suppress(DataError):
             for cell in flag_rules.cells(flag_rules.features_of(targeting)):
-                flag_rules.shares_given(targeting, cell)
+                flag_rules.shares_of_cell(targeting, cell)
             return
     raise DataError(
         f"Flag '{key}' in '{path}' is targeted by '{strange[0]}', which a learned policy would "

@@ -55,7 +55,7 @@ def rule(
     return {"if": [{"var": first}, *branches]}
 
 
-def shares_given(targeting: Mapping[str, Any], cell: Cell) -> Shares:
+def shares_of_cell(targeting: Mapping[str, Any], cell: Cell) -> Shares:
     """Evaluate rules that `rule` wrote: return the share of each arm for a combination of features.
 
     Raises:
@@ -64,7 +64,7 @@ def shares_given(targeting: Mapping[str, Any], cell: Cell) -> Shares:
     if set(targeting) == {"if"} and len(targeting["if"]) == 3:  # noqa: PLR2004 - if, then, else
         condition, then, otherwise = targeting["if"]
         if isinstance(condition, dict) and set(condition) == {"var"}:
-            return shares_given(then if cell.get(condition["var"]) else otherwise, cell)
+            return shares_of_cell(then if cell.get(condition["var"]) else otherwise, cell)
     if set(targeting) == {"fractional"}:
         pairs = [part for part in targeting["fractional"] if isinstance(part, list)]
         weights: dict[str, int] = {}

@@ -29,7 +29,7 @@ def arms_of(part: Part) -> set[str]:
     return {
         arm
         for cell in flag_rules.cells(names)
-        for arm in flag_rules.shares_given(part["targeting"], cell)
+        for arm in flag_rules.shares_of_cell(part["targeting"], cell)
     }
 
 
@@ -55,7 +55,7 @@ def shares_in_context(
         features_of_cell = dict(zip(features.names, cell, strict=True))
         targeting = part["targeting"]
         shares = (
-            flag_rules.shares_given(targeting, features_of_cell) if targeting else None
+            flag_rules.shares_of_cell(targeting, features_of_cell) if targeting else None
         ) or by_default
         rows[i] = [shares.get(arm, 0.0) for arm in arms]
     return np.asarray(rows[number.ravel()], dtype=np.float64)

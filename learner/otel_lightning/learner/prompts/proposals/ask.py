@@ -117,7 +117,7 @@ def messages(task: Task, records: Sequence[Record]) -> list[dict[str, str]]:
         mark=mark,
         prompt=task.prompt,
         copied=COPIED_WORDS,
-        placeholders=_keep(task.prompt),
+        placeholders=_placeholder_rule(task.prompt),
         # The same limit as `checks._length` applies to the answer.
         longest=max(2 * len(task.prompt), task.longest),
         tried=_tried(task.tried),
@@ -194,7 +194,7 @@ def _object_with_prompt(body: str) -> dict[str, Any] | None:
     return None
 
 
-def _keep(prompt: str) -> str:
+def _placeholder_rule(prompt: str) -> str:
     counts = placeholders(prompt)
     if not counts:
         return "It has no placeholders such as {name}, and must get none."

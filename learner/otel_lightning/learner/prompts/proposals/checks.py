@@ -35,9 +35,9 @@ class Limits:
     """The text that it improves."""
     longest: int
     """Largest number of characters."""
-    known: Collection[str]
+    hashes: Collection[str]
     """Hashes of the texts that exist or were proposed before."""
-    shown: Sequence[str]
+    records: Sequence[str]
     """The texts of the records that the model was shown."""
 
 
@@ -48,7 +48,7 @@ def refusal(text: str, limits: Limits) -> str | None:
         text: The proposed prompt.
         limits: What to compare it with.
     """
-    checks = (_empty, _thinking, _fence, _characters, _length, _placeholders, _known, _copy)
+    checks = (_empty, _thinking, _fence, _characters, _length, _placeholders, _repeated, _copy)
     reasons = (check(text, limits) for check in (*checks, _secret))
     return next((reason for reason in reasons if reason), None)
 
@@ -133,14 +133,14 @@ def _placeholders(text: str, limits: Limits) -> str | None:
     return None
 
 
-def _known(text: str, limits: Limits) -> str | None:
-    if text_hash(text) in limits.known:
+def _repeated(text: str, limits: Limits) -> str | None:
+    if text_hash(text) in limits.hashes:
         return "it equals a variant, or a proposal of before"
     return None
 
 
 def _copy(text: str, limits: Limits) -> str | None:
-    run = copied(text, limits.parent, limits.shown)
+    run = copied(text, limits.parent, limits.records)
     return None if run is None else f"it copies {COPIED_WORDS} words of a record: '{run}'"
 
 

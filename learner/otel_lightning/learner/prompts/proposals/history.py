@@ -11,7 +11,7 @@ from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.prompts.serving.share import candidates_of
 from otel_lightning.learner.runs import TIME
 
-SHOWN = 8
+MOST_TRIED = 8
 """Number of earlier prompts that did not help which the model is shown."""
 LISTS = {"records": pl.List(pl.String())}
 
@@ -24,7 +24,7 @@ class History:
     """Number of answers that were read before: a new run asks for other samples."""
     hashes: frozenset[str]
     failed: tuple[str, ...]
-    """Texts that were tried and are retired now, oldest first, at most `SHOWN`."""
+    """Texts that were tried and are retired now, oldest first, at most `MOST_TRIED`."""
 
 
 def history(store: Store, key: str, retired: frozenset[str]) -> History:
@@ -39,7 +39,7 @@ def history(store: Store, key: str, retired: frozenset[str]) -> History:
     # Only variants that were served and retired: a refused text was never tried.
     tried = rows.filter(pl.col("variant").is_in(sorted(retired)))["text"].drop_nulls().to_list()
     hashes = frozenset(rows["text_hash"].drop_nulls().to_list())
-    return History(rows.height, hashes, tuple(tried[-SHOWN:]))
+    return History(rows.height, hashes, tuple(tried[-MOST_TRIED:]))
 
 
 def retired_variants(document: Mapping[str, Any], key: str, live: Mapping[str, float]) -> set[str]:

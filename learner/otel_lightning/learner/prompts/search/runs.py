@@ -24,7 +24,7 @@ from otel_lightning.learner.rollout_runner.arms import flag_variables
 from otel_lightning.learner.rollout_runner.engine.engine import HopelessError
 from otel_lightning.learner.rollout_runner.report import in_words
 
-SAID = 600
+QUOTED_CHARACTERS = 600
 """Characters of the end of standard error that an error quotes."""
 ANEW = "Correct the agent, and run the same command again: it begins a new search."
 
@@ -89,7 +89,7 @@ class Runs:
                 f"{self._end_of_output(report)}. {ANEW}"
             )
         problems = " ".join(f"Grading: {problem.rstrip('.')}." for problem in report.problems)
-        if self.grading.is_given:
+        if self.grading.has_grader:
             return DataError(
                 f"No rollout of the search has a reward, though {report.statuses[OK]} of "
                 f"{report.planned} ended well. {problems} Correct the grader, and run the same "
@@ -107,7 +107,7 @@ class Runs:
         if not rows:
             return "nothing"
         row = rows[0]
-        words = " ".join((row["errors"] or "").split())[-SAID:]
+        words = " ".join((row["errors"] or "").split())[-QUOTED_CHARACTERS:]
         code = None if row["exit_code"] is None else f"code {row['exit_code']}"
         return ": ".join(part for part in (row["reason"] or code, words) if part) or "nothing"
 

@@ -354,12 +354,12 @@ def _chosen(
         value = value_of(parent, texts)
         best[str(value)] = score, value
     return tuple(
-        _kept_or_refused(answer, answer.candidate, best) if answer.candidate else answer
+        _chosen_or_refused(answer, answer.candidate, best) if answer.candidate else answer
         for answer in state.judged
     )
 
 
-def _kept_or_refused(
+def _chosen_or_refused(
     judged: Judged, candidate: Candidate, best: dict[str, tuple[float, Any]]
 ) -> Judged:
     """Give a proposal the first of the best prompts that has its text, or refuse it.

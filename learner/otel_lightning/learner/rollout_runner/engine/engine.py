@@ -14,7 +14,7 @@ from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.attempts import (
     FAILED,
-    KEPT_OUTPUT,
+    MOST_OUTPUT,
     OK,
     Attempt,
     about,
@@ -195,7 +195,7 @@ class Engine:
         self.interrupted += cut
         self.left_processes += ended.left
         written = self.journal.outputs / f"{ended.rollout_id}.out"
-        self.shortened += is_longer(written, KEPT_OUTPUT)
+        self.shortened += is_longer(written, MOST_OUTPUT)
         self.journal.ended[ended.rollout_id] = ended
         self.unsent.append(ended)
         # An attempt that Ctrl-C cut off says nothing about the agent.

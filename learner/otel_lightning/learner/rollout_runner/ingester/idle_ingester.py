@@ -150,7 +150,11 @@ class IdleIngester:
             return
         slow = time.time_ns() - int(QUICK_SECONDS * 1e9)
         is_late = time.monotonic() >= self.until
-        if is_late or any(started < slow for started in started_ns) or self._is_asked():
+        if (
+            is_late
+            or any(started < slow for started in started_ns)
+            or self._has_waiting_connection()
+        ):
             self.wake()
 
     def wake(self) -> None:
@@ -178,7 +182,7 @@ class IdleIngester:
         Raises:
             DataError: If it does not start.
         """
-        if not self.is_awake and self._is_asked():
+        if not self.is_awake and self._has_waiting_connection():
             self.wake()
         if self.is_awake:
             wait_until(
@@ -231,7 +235,7 @@ class IdleIngester:
             self._opened = None
             os.umask(previous_mask)
 
-    def _is_asked(self) -> bool:
+    def _has_waiting_connection(self) -> bool:
         # `select.select` refuses descriptors above 1,023.
         poll = select.poll()
         poll.register(self.claim.listening, select.POLLIN)

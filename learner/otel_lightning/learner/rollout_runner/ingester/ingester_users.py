@@ -43,15 +43,15 @@ class IngesterUsers:
         New ones wait until the lock is closed, so end the ingester before. The user may end the
         wait by SIGINT (Ctrl+C).
         """
-        began, has_told = time.monotonic(), False
+        began, is_reported = time.monotonic(), False
         try:
             while not locked_alone(self._file):
-                if not has_told and time.monotonic() - began > MESSAGE_SECONDS:
+                if not is_reported and time.monotonic() - began > MESSAGE_SECONDS:
                     sys.stderr.write(
                         f"Waiting: another run of '{self.store}' uses the lightning-ingest that "
                         "this run has started. Ctrl+C ends it now; the other run would fail.\n"
                     )
-                    has_told = True
+                    is_reported = True
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             return

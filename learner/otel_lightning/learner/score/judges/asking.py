@@ -28,7 +28,7 @@ class Question:
 class Usage:
     """Number of questions and tokens that a run took."""
 
-    asked: int = 0
+    requested: int = 0
     cached: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -37,7 +37,7 @@ class Usage:
 
     def add(self, answer: Answer) -> None:
         """Add one answer to the counts."""
-        self.asked += 1
+        self.requested += 1
         self.without_count += answer.input_tokens is None or answer.output_tokens is None
         self.input_tokens += answer.input_tokens or 0
         self.output_tokens += answer.output_tokens or 0
@@ -68,7 +68,7 @@ class Session:
         """Report the progress with the number of tokens."""
         usage = self.usage
         tokens = usage.input_tokens + usage.output_tokens
-        self.progress.report(usage.asked + usage.cached, f"{tokens:,} tokens")
+        self.progress.report(usage.requested + usage.cached, f"{tokens:,} tokens")
 
 
 def question_key(payload: Payload, sample: int) -> str:
@@ -140,6 +140,6 @@ def stopped(session: Session, error: DataError, unchanged: str) -> DataError:
     """Add to an error what did not change, and how many answers of the failed run are kept."""
     usage = session.usage
     return DataError(
-        f"{error} {unchanged} At least {usage.asked + usage.cached} of "
+        f"{error} {unchanged} At least {usage.requested + usage.cached} of "
         f"{session.progress.total} answers are kept, and the same command goes on from there."
     )

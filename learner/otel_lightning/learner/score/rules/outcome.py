@@ -7,7 +7,7 @@ import polars as pl
 
 from otel_lightning.learner.score.usable import HUGE
 
-SHOWN = 3
+MOST_NAMED = 3
 """Number of excluded rollouts that a message names."""
 SCORE_COLUMNS: dict[str, pl.DataType] = {
     "rollout_id": pl.String(),
@@ -28,8 +28,8 @@ class Exclusion:
     ids: tuple[str, ...]
 
     def __str__(self) -> str:
-        unnamed = len(self.ids) - SHOWN
-        named = ", ".join(self.ids[:SHOWN]) + (f" and {unnamed} more" if unnamed > 0 else "")
+        unnamed = len(self.ids) - MOST_NAMED
+        named = ", ".join(self.ids[:MOST_NAMED]) + (f" and {unnamed} more" if unnamed > 0 else "")
         return f"{len(self.ids)} left out: {self.reason} ({named})."
 
 
