@@ -33,7 +33,7 @@ from otel_lightning.learner.rollout_runner import (
     Report,
 )
 from otel_lightning.learner.weights import pointer
-from otel_lightning.learner.weights.ship import BY_RUNNING
+from otel_lightning.learner.weights.eligible import BY_RUNNING
 
 
 def run_train(loop: Loop, number: int) -> Result:

@@ -2,5 +2,5 @@
 
 Begin in `learn.py`, from the store to the verdict. `train.py` prepares the rows (`preparation/`),
 trains with one of `algorithms/` on what `trainer/` has, and asks the gate (`gate/`). `ship.py`
-promotes the model.
+promotes the model if a gate passed it (`eligible.py`).
 """

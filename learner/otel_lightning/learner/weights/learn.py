@@ -31,8 +31,8 @@ from otel_lightning.learner.runs import (
 )
 from otel_lightning.learner.weights.card import Card, model_card
 from otel_lightning.learner.weights.curve import Curve
+from otel_lightning.learner.weights.eligible import GATE_FILE
 from otel_lightning.learner.weights.settings import Training
-from otel_lightning.learner.weights.ship import GATE_FILE
 from otel_lightning.learner.weights.trainer.checkpoints import (
     checkpoint_folder,
     prepare,
