@@ -70,10 +70,10 @@ def test_every_command_has_short_help_that_shows_its_variables(program: str) -> 
 @programs
 def test_no_summary_is_cut_off(program: str) -> None:
     group = GROUPS[program]
-    told = " ".join(CliRunner().invoke(group, ["-h"]).output.split())
+    output = " ".join(CliRunner().invoke(group, ["-h"]).output.split())
     for name, command in group.commands.items():
         summary = " ".join((command.help or "").split("\n\n")[0].split())
-        assert f"{name} {summary.split('. ')[0].removesuffix('.')}" in told
+        assert f"{name} {summary.split('. ')[0].removesuffix('.')}" in output
 
 
 @programs
@@ -81,8 +81,8 @@ def test_every_help_has_the_store_first_and_one_pair_of_brackets(program: str) -
     for name, command in commands(GROUPS[program]).items():
         options = [one.opts[0] for one in command.params if isinstance(one, click.Option)]
         assert "--store" not in options[1:], name
-        told = " ".join(CliRunner().invoke(GROUPS[program], [name, "-h"]).output.split())
-        assert "[default: " not in told, name
+        output = " ".join(CliRunner().invoke(GROUPS[program], [name, "-h"]).output.split())
+        assert "[default: " not in output, name
 
 
 @programs

@@ -95,14 +95,14 @@ def work(
         store = "memory" if in_memory else f"{folder}/store"
         command = [python(), HERE / "azure_worker.py", path, store, str(limit), str(runs)]
         command += [",".join(map(str, marks))] if marks else []
-        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [
         (
             answer["rollouts"],
             sum(answer["probabilities"].get(arm, 0) * MEANS[i] for i, arm in enumerate(ARMS)),
             answer["learning"],
         )
-        for answer in map(json.loads, told.splitlines())
+        for answer in map(json.loads, output.splitlines())
     ]
 
 

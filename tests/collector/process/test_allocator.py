@@ -27,11 +27,11 @@ def call(number: int) -> bytes:
         )
     )
     text = " ".join(str(number * 100_000 + word) for word in range(30_000))
-    said = [{"role": "user", "parts": [{"type": "text", "content": text}]}]
+    messages = [{"role": "user", "parts": [{"type": "text", "content": text}]}]
     facts = {
         "gen_ai.operation.name": "chat",
         "gen_ai.conversation.id": "long",
-        "gen_ai.input.messages": json.dumps(said),
+        "gen_ai.input.messages": json.dumps(messages),
     }
     for key, value in facts.items():
         span.attributes.add(key=key).value.string_value = value

@@ -32,12 +32,12 @@ def rewards(ingester: Ingester, columns: str = "name, value, rollout_id") -> lis
 def call(response_id: str) -> bytes:
     """Return a request with one model call of rollout `r7`."""
     request = trace_request("chat", trace_id=TRACE, span_id=SPAN)
-    said = {
+    attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.response.id": response_id,
         "lightning.rollout.id": "r7",
     }
-    for key, value in said.items():
+    for key, value in attributes.items():
         span = request.resource_spans[0].scope_spans[0].spans[0]
         span.attributes.add(key=key).value.string_value = value
     return request.SerializeToString()

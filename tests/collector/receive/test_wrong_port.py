@@ -88,9 +88,9 @@ def test_grpc_clients_and_probes_that_only_connect_are_not_taken_for_http(
 
 
 def test_help_names_both_ports_and_who_sends_where() -> None:
-    told = " ".join(cli("serve", "--help").stdout.split())
-    assert "PROTOCOL=grpc send to port 4317" in told
-    assert "http/json to port 4318" in told
+    output = " ".join(cli("serve", "--help").stdout.split())
+    assert "PROTOCOL=grpc send to port 4317" in output
+    assert "http/json to port 4318" in output
 
 
 def test_an_ingester_without_grpc_receives_over_http_and_names_no_address_for_grpc(

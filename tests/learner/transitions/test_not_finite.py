@@ -40,7 +40,7 @@ def judged(value: float | str, trace: str) -> list[dict[str, Any]]:
 
 
 def call(trace: str, events: list[dict[str, Any]]) -> dict[str, Any]:
-    said = {
+    attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "m",
         "gen_ai.input.messages": '[{"role": "user", "parts": [{"type": "text", "content": "q"}]}]',
@@ -56,7 +56,7 @@ def call(trace: str, events: list[dict[str, Any]]) -> dict[str, Any]:
         "name": "chat m",
         "startTimeUnixNano": str(START),
         "endTimeUnixNano": str(START + 10**9),
-        "attributes": [attribute(key, "stringValue", text) for key, text in said.items()],
+        "attributes": [attribute(key, "stringValue", text) for key, text in attributes.items()],
         "events": events,
     }
 

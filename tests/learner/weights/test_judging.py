@@ -54,10 +54,10 @@ runpy.run_module("otel_lightning.learner", run_name="__main__")
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak has another unit there")
 def test_memory_of_judging_does_not_hold_the_logits() -> None:
-    told = json.loads(finish(sys.executable, "-c", JUDGE, check=True).stdout)
-    assert told["tokens"] == BATCH * (LENGTH - 2)
+    output = json.loads(finish(sys.executable, "-c", JUDGE, check=True).stdout)
+    assert output["tokens"] == BATCH * (LENGTH - 2)
     logits = BATCH * LENGTH * VOCABULARY * 4  # bytes
-    assert told["grown"] < logits * 0.75
+    assert output["grown"] < logits * 0.75
 
 
 def test_the_model_is_judged_before_training_on_the_accelerator(

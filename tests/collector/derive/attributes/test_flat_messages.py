@@ -116,9 +116,9 @@ def are_choices_read_as_rebuilt(answers: list[dict[str, Any]]) -> bool:
     attributes = {"p": "", **flat(answers, "p")}
     told = []
     for item in rebuilt(attributes):
-        said = {**item, "role": "assistant"}
-        reason = said.pop("finish_reason", None)
-        turns = one_message.read_message(said)
+        message = {**item, "role": "assistant"}
+        reason = message.pop("finish_reason", None)
+        turns = one_message.read_message(message)
         told.append(messages.choice([part for turn in turns for part in turn["parts"]], reason))
     read = FlatMessages("p.", indexed._message)
     found = [json.dumps(read.choices(attributes)) for _ in range(USES + 1)]

@@ -21,14 +21,14 @@ FLATTENED = {
 
 
 def generation(message: dict[str, Any], flattened: dict[str, str] | None = None) -> LlmCall:
-    told = {
+    attributes = {
         "openinference.span.kind": "LLM",
         "llm.model_name": "m",
         "output.value": [{"role": "assistant", "content": None, "refusal": None, **message}],
         f"{ANSWERED}.role": "assistant",
         **(flattened or {}),
     }
-    (call,) = derive([span(told)], []).llm_calls
+    (call,) = derive([span(attributes)], []).llm_calls
     return call
 
 
@@ -89,14 +89,14 @@ def test_the_name_of_a_span_with_a_model_says_whether_it_is_an_embedding() -> No
 
 
 def test_the_thought_of_autogen_is_the_text_beside_its_tool_calls() -> None:
-    told = {
+    attributes = {
         "openinference.span.kind": "LLM",
         "llm.model_name": "m",
         f"{ANSWERED}.role": "assistant",
         **FLATTENED,
     }
     asked = {"content": [{"id": "c1", "name": "sun", "arguments": "{}"}], "thought": "I look."}
-    (call,) = derive([span(told | {"output.value": asked})], []).llm_calls
+    (call,) = derive([span(attributes | {"output.value": asked})], []).llm_calls
     assert parts(call) == [("text", "I look."), ("tool_call", "c1")]
-    (call,) = derive([span(told | {"output.value": asked | {"thought": None}})], []).llm_calls
+    (call,) = derive([span(attributes | {"output.value": asked | {"thought": None}})], []).llm_calls
     assert parts(call) == [("tool_call", "c1")]

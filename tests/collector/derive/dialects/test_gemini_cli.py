@@ -25,7 +25,7 @@ def test_each_session_is_a_rollout_with_its_calls_and_executions() -> None:
 
 
 def model_call(answer: dict[str, Any]) -> Span:
-    said = {"role": "model", "parts": [answer]}
+    message = {"role": "model", "parts": [answer]}
     return span(
         {
             **BY,
@@ -34,7 +34,7 @@ def model_call(answer: dict[str, Any]) -> Span:
             "gen_ai.system_instructions": '"Answer about the weather."',
             "gen_ai.tool.definitions": [{"functionDeclarations": [SUN]}],
             "gen_ai.input.messages": [{"role": "user", "parts": [{"text": "Sun in Rome?"}]}],
-            "gen_ai.output.messages": [said],
+            "gen_ai.output.messages": [message],
         }
     )
 

@@ -50,7 +50,13 @@ def test_each_generator_that_a_haystack_fallback_tried_is_one_call() -> None:
 
 def test_a_haystack_tool_that_tells_the_model_of_its_error_failed() -> None:
     key = "haystack.agent.step.tool"
-    said = {"haystack.tool.name": "sun", "haystack.tool.error": True, f"{key}.input": {"city": "X"}}
-    (tool,) = derive([span({**said, f"{key}.output": {"error": "no"}}, name=key)], []).tool_calls
+    attributes = {
+        "haystack.tool.name": "sun",
+        "haystack.tool.error": True,
+        f"{key}.input": {"city": "X"},
+    }
+    (tool,) = derive(
+        [span({**attributes, f"{key}.output": {"error": "no"}}, name=key)], []
+    ).tool_calls
     assert (tool.name, tool.arguments, tool.result) == ("sun", {"city": "X"}, {"error": "no"})
     assert tool.error_type == "tool_error"

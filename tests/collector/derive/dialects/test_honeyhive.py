@@ -28,13 +28,13 @@ def test_executions_of_a_recording_are_joined_with_what_asked_for_them() -> None
 
 
 def test_values_that_were_flattened_are_put_together() -> None:
-    told = {
+    attributes = {
         "honeyhive_inputs.places.0.city": "Rome",
         "honeyhive_inputs.places.1.city": "Oslo",
         "honeyhive_inputs.days": 2,
         "honeyhive_outputs.result.sun": True,
     }
-    (tool,) = derive([span(TOOL | told)], []).tool_calls
+    (tool,) = derive([span(TOOL | attributes)], []).tool_calls
     assert tool.arguments == {"places": [{"city": "Rome"}, {"city": "Oslo"}], "days": 2}
     assert tool.result == {"sun": True}
     (tool,) = derive([span(TOOL)], []).tool_calls

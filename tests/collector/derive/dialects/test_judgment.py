@@ -25,8 +25,12 @@ RESPONSE = {
 
 
 def read(completion: Any, **more: Any) -> LlmCall:
-    told = {"judgment.span_kind": "llm", "gen_ai.prompt": REQUEST, "gen_ai.completion": completion}
-    (call,) = derive([span(told | more)], []).llm_calls
+    attributes = {
+        "judgment.span_kind": "llm",
+        "gen_ai.prompt": REQUEST,
+        "gen_ai.completion": completion,
+    }
+    (call,) = derive([span(attributes | more)], []).llm_calls
     return call
 
 

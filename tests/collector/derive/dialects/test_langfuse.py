@@ -114,13 +114,13 @@ def test_a_stream_in_langfuse_for_javascript_names_the_model_asked_for_and_joins
 def test_a_stream_of_langfuse_is_found_without_the_ids_that_its_output_lacks() -> None:
     function = {"name": "sun", "arguments": '{"city": "Rome"}'}
     asks = {"id": "c1", "type": "function", "function": function}
-    told = [
+    messages = [
         {"role": "assistant", "content": None, "tool_calls": [asks]},
         {"role": "tool", "tool_call_id": "c1", "content": "It shines."},
     ]
     turns = [
         ([PLAIN_QUESTION], {"tool_calls": [{"function": function}]}),
-        ([PLAIN_QUESTION, *told], "It is."),
+        ([PLAIN_QUESTION, *messages], "It is."),
     ]
     spans = [
         span(

@@ -44,9 +44,12 @@ def test_langsmiths_run_of_langchain_failed_if_its_answer_has_no_text(
     """LangChain keeps the server's refusal as the metadata of an empty answer."""
     message = {"content": text, "response_metadata": {"body": {"type": "error"}}}
     generation = {"text": text, "message": {"lc": 1, "id": ["AIMessage"], "kwargs": message}}
-    told = {"langsmith.span.kind": "llm", "gen_ai.completion": {"generations": [[generation]]}}
+    attributes = {
+        "langsmith.span.kind": "llm",
+        "gen_ai.completion": {"generations": [[generation]]},
+    }
     raised = Event("exception", 0, {"exception.type": "Exception"})
-    (call,) = derive([span(told, status="OK", events=(raised,))], []).llm_calls
+    (call,) = derive([span(attributes, status="OK", events=(raised,))], []).llm_calls
     assert call.error_type == error
 
 

@@ -19,9 +19,9 @@ def mastra(kind: str, attributes: dict[str, object], **more: Any) -> Span:
 
 @pytest.mark.parametrize("content", ["full", "redacted"])
 def test_an_outline_of_mastras_is_completed_if_the_runs_input_is_known(content: str) -> None:
-    told = [{"role": "user", "content": "Is it sunny in Rome?"}]
+    messages = [{"role": "user", "content": "Is it sunny in Rome?"}]
     outline = [
-        *told,
+        *messages,
         {"role": "assistant", "content": "[tool: sun]"},
         {"role": "tool", "content": "[tool-result: sun]"},
     ]
@@ -37,10 +37,10 @@ def test_an_outline_of_mastras_is_completed_if_the_runs_input_is_known(content: 
         keys = {"mastra.model_step.input": sent, "mastra.model_step.output": answer}
         return mastra("model_step", keys, parent="run", **more)
 
-    whole = {"mastra.model_generation.input": {"messages": told}}
+    whole = {"mastra.model_generation.input": {"messages": messages}}
     spans = [
         mastra("model_generation", whole if content == "full" else {}, id="run", ends=9),
-        step(told, {"text": "", "toolCalls": [requested]}, id="s1"),
+        step(messages, {"text": "", "toolCalls": [requested]}, id="s1"),
         mastra("tool_call", ran, id="tool", parent="s1", at=1),
         step(outline, {"text": "Yes.", "toolCalls": []}, id="s2", at=3),
     ]

@@ -220,7 +220,7 @@ def test_instructors_spans_around_a_model_call_are_no_tools() -> None:
 
 def test_item_ids_of_agno_are_replaced_by_the_ids_of_tool_calls_beside_them() -> None:
     both = {"id": "fc_1", "call_id": "call_1", "function": {"name": "sun", "arguments": "{}"}}
-    told = [
+    messages = [
         {"role": "user", "content": "Sun?"},
         {"role": "assistant", "tool_calls": [both]},
         {"role": "tool", "tool_call_id": "fc_1", "content": "It shines."},
@@ -230,7 +230,7 @@ def test_item_ids_of_agno_are_replaced_by_the_ids_of_tool_calls_beside_them() ->
     call = only_call(span({
         "openinference.span.kind": "LLM",
         "llm.model_name": "m",
-        "input.value": {"messages": told},
+        "input.value": {"messages": messages},
         f"{flat}.0.message.role": "user",
         f"{flat}.0.message.content": "Sun?",
         f"{flat}.1.message.role": "assistant",

@@ -39,12 +39,12 @@ def test_the_types_of_spans_tell_runs_and_retrievals_from_calls() -> None:
 
 def test_an_input_of_which_only_the_last_message_is_written_is_truncated() -> None:
     """Traceloop for Vertex AI writes neither the history of a chat nor the instructions."""
-    told = {
+    attributes = {
         "llm.request.type": "completion",
         "gen_ai.prompt.0.role": "user",
         "gen_ai.prompt.0.content": "And in Oslo?",
         "gen_ai.completion.0.content": "No.",
     }
     for scope, content in (("opentelemetry.instrumentation.vertexai", "truncated"), ("x", "full")):
-        (call,) = derive([span(told, scope=scope)], []).llm_calls
+        (call,) = derive([span(attributes, scope=scope)], []).llm_calls
         assert call.content == content

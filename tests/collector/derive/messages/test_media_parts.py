@@ -73,5 +73,5 @@ def test_a_part_of_the_conventions_and_a_block_without_media_are_kept(
     ],
 )
 def test_a_refusal_is_the_text_of_the_answer(answer: dict[str, Any]) -> None:
-    said = {"role": "assistant", "parts": [{"type": "text", "content": "I cannot."}]}
-    assert read_message(answer) == [said]
+    message = {"role": "assistant", "parts": [{"type": "text", "content": "I cannot."}]}
+    assert read_message(answer) == [message]

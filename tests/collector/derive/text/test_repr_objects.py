@@ -58,11 +58,11 @@ def test_what_the_early_package_for_openais_agents_spells_is_read(
     text: str, parts: list[dict[str, Any]] | None
 ) -> None:
     """The responses of streamed chat completions, refusals, and blocks of a content."""
-    told = [{"role": "assistant", "parts": [{"type": "text", "content": text}]}]
+    messages = [{"role": "assistant", "parts": [{"type": "text", "content": text}]}]
     keys = {
         "gen_ai.operation.name": "chat",
         "gen_ai.agent.description": "OpenAI Agents instrumentation",
-        "gen_ai.output.messages": told,
+        "gen_ai.output.messages": messages,
     }
     (output,) = only_call(span(keys)).output_messages or ()
     asks = tool_request("c1", "sun", {})["parts"][0] | {"arguments_raw": "{}"}

@@ -57,9 +57,9 @@ def test_a_process_of_an_older_version_is_told_as_that_before_tables_are_missed(
     for command in commands:
         result = cli(*command, "--store", str(ingester.store))
         assert result.returncode == 1, command
-        said = result.stdout + result.stderr
-        assert f"process {ingester.process.pid}, which is of an older version" in said, command
-        assert "restart lightning-ingest with this version" in said, command
+        output = result.stdout + result.stderr
+        assert f"process {ingester.process.pid}, which is of an older version" in output, command
+        assert "restart lightning-ingest with this version" in output, command
     result = cli("sql", "SELECT 1 AS one", "--store", str(ingester.store))
     assert result.returncode == 0, result.stderr  # what it can answer, it answers
     change(ingester.store, schema=2**31)

@@ -97,9 +97,9 @@ def test_a_later_change_of_one_of_its_flags_is_no_change_by_hand(
         command, key, *options = words
         result = run(command, store, flags, *options, key=key)
         assert result.exit_code == 0, result.output
-    told = " ".join(run("policies", store, flags).output.split())
-    assert "'prompt' was changed, which has a flag in common: promote of policy" in told
-    assert "by hand" not in told
+    output = " ".join(run("policies", store, flags).output.split())
+    assert "'prompt' was changed, which has a flag in common: promote of policy" in output
+    assert "by hand" not in output
     document = json.loads(flags.read_text())
     document["flags"]["prompt"]["targeting"]["fractional"][0][1] += 1
     flags.write_text(json.dumps(document))

@@ -116,8 +116,8 @@ def test_calls_that_a_server_sends_after_its_answer_are_waited_for(
     def send_call(rollout: str) -> None:
         server = read_server(served)
         assert server is not None
-        said = {"lightning.rollout.id": rollout, "gen_ai.operation.name": "chat"}
-        named = [{"key": key, "value": {"stringValue": value}} for key, value in said.items()]
+        attributes = {"lightning.rollout.id": rollout, "gen_ai.operation.name": "chat"}
+        named = [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()]
         now = str(time.time_ns())
         span = {"traceId": os.urandom(16).hex(), "spanId": os.urandom(8).hex(), "name": "chat m"}
         span |= {"startTimeUnixNano": now, "endTimeUnixNano": now, "attributes": named}

@@ -49,8 +49,8 @@ test $(wc -l < "$0") = 2 || { exec 3<>/dev/tcp/${to%:*}/${to#*:}; sleep 600; }""
 
 def logged(rollout: str) -> bytes:
     """A request with a reward, which needs no trace."""
-    said = {"gen_ai.evaluation.score.value": 0.5, "lightning.rollout.id": rollout}
-    event = Event("gen_ai.evaluation.result", 1, {}, said)
+    attributes = {"gen_ai.evaluation.score.value": 0.5, "lightning.rollout.id": rollout}
+    event = Event("gen_ai.evaluation.result", 1, {}, attributes)
     body: bytes = _request([event]).SerializeToString()
     return body
 

@@ -214,9 +214,10 @@ def test_a_span_with_a_model_and_no_input_is_no_call() -> None:
 
 def test_the_stop_reason_of_anthropics_own_messages_is_the_finish_reason() -> None:
     use = {"type": "tool_use", "id": "c1", "name": "sun", "input": {"city": "Rome"}}
-    said = {"role": "assistant", "content": [use], "stop_reason": "tool_use"}
+    message = {"role": "assistant", "content": [use], "stop_reason": "tool_use"}
     assert (
-        only_call(span({**REQUEST, "gen_ai.output.messages": [said]})).finish_reason == "tool_calls"
+        only_call(span({**REQUEST, "gen_ai.output.messages": [message]})).finish_reason
+        == "tool_calls"
     )
 
 
@@ -261,8 +262,8 @@ def test_the_error_of_a_tool_that_a_processor_copied_to_a_call_is_no_error_of_th
 
 def test_a_span_that_openinferences_processor_only_labelled_is_the_conventions() -> None:
     labels = {"openinference.span.kind": "EMBEDDING", "embedding.model_name": "m"}
-    told = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 8}
-    call = only_call(span({"gen_ai.operation.name": "embeddings", **labels, **told}))
+    attributes = {"gen_ai.request.model": "m", "gen_ai.usage.input_tokens": 8}
+    call = only_call(span({"gen_ai.operation.name": "embeddings", **labels, **attributes}))
     assert (call.dialect, call.operation) == ("semconv", "embeddings")
     assert (call.request_model, call.response_model, call.input_tokens) == ("m", None, 8)
 

@@ -94,12 +94,12 @@ def test_events_that_hold_a_whole_message_in_one_attribute_are_read() -> None:
 
 
 def test_events_and_tools_that_one_attribute_lists_are_read() -> None:
-    told = [
+    messages = [
         {"event.name": "gen_ai.user.message", "role": "user", "content": "Hi"},
         {"event.name": "gen_ai.choice", "index": 0, "message": {"content": "Hello"}},
     ]
     offered = {"function_tools": [{"name": "add", "parameters_json_schema": {}}]}
-    call = only_call(span({**BARE, "events": told, "model_request_parameters": offered}))
+    call = only_call(span({**BARE, "events": messages, "model_request_parameters": offered}))
     assert_read(call)
     assert call.tool_definitions == [{"type": "function", "name": "add"}]
     ran = {"gen_ai.tool.name": "add", "gen_ai.tool.call.id": "c1", "tool_response": "5"}

@@ -173,8 +173,8 @@ def test_tools_with_only_a_name_are_tool_definitions() -> None:
 
 def test_axioms_keys_of_a_tool_are_read() -> None:
     ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "sun"}
-    told = {"gen_ai.tool.arguments": {"city": "Oslo"}, "gen_ai.tool.message": '"It shines."'}
-    (tool,) = derive([span({**ran, **told})], []).tool_calls
+    attributes = {"gen_ai.tool.arguments": {"city": "Oslo"}, "gen_ai.tool.message": '"It shines."'}
+    (tool,) = derive([span({**ran, **attributes})], []).tool_calls
     assert (tool.arguments, tool.result) == ({"city": "Oslo"}, "It shines.")
 
 

@@ -201,10 +201,10 @@ def test_nested_calls_without_content_that_counted_other_tokens_are_two() -> Non
 
 def test_the_id_of_a_streamed_response_is_read_under_logfire() -> None:
     asks = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": [text_message("user", "Hi")]}
-    told = {"gen_ai.output.messages": [text_message("assistant", "Hello")]}
+    attributes = {"gen_ai.output.messages": [text_message("assistant", "Hello")]}
     kept = {"response_data": {"message": {"content": "Hello"}, "id": "chatcmpl-1"}}
     for more in ({"gen_ai.response.id": "chatcmpl-1"}, kept):
-        streamed = span({**asks, **told, **more}, id="log", at=3, ends=3)
+        streamed = span({**asks, **attributes, **more}, id="log", at=3, ends=3)
         (call,) = derive([span(asks, id="ask"), streamed], []).llm_calls
         assert (call.span_id, call.response_id) == ("ask", "chatcmpl-1")
 

@@ -8,23 +8,27 @@ from otel_lightning.collector.derive.assemble import derive
 
 
 def test_an_input_that_was_written_late_ends_before_the_calls_own_answer() -> None:
-    told = [
+    messages = [
         {"role": "user", "content": "Oslo?"},
         {"role": "assistant", "content": "Sun."},
         {"role": "user", "content": "Rome?"},
     ]
-    assert lengths_of_inputs(told, ["Sun.", "Rain."]) == [1, 3]
+    assert lengths_of_inputs(messages, ["Sun.", "Rain."]) == [1, 3]
 
 
 def test_an_earlier_answer_equal_to_that_of_another_call_ends_no_history() -> None:
-    told = [
+    messages = [
         {"role": "user", "content": "Oslo?"},
         {"role": "assistant", "content": "Sun."},
         {"role": "user", "content": "Rome?"},
     ]
-    assert lengths_of_inputs(told, ["Sun."]) == [3]
-    repeated = [*told, {"role": "assistant", "content": "Sun."}, {"role": "user", "content": "So?"}]
-    assert lengths_of_inputs(told, ["Sun.", "Yes."], repeated) == [3, 5]
+    assert lengths_of_inputs(messages, ["Sun."]) == [3]
+    repeated = [
+        *messages,
+        {"role": "assistant", "content": "Sun."},
+        {"role": "user", "content": "So?"},
+    ]
+    assert lengths_of_inputs(messages, ["Sun.", "Yes."], repeated) == [3, 5]
 
 
 def lengths_of_inputs(

@@ -9,9 +9,9 @@ ID = "gen_ai.conversation.id"
 
 
 def agent(trace: str, at: float, conversation: str | None = None) -> Span:
-    told = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "desk"}
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "desk"}
     named = {ID: conversation} if conversation else {}
-    return span(told | named, trace=trace, id=f"agent of {trace}", at=at, ends=at + 9)
+    return span(attributes | named, trace=trace, id=f"agent of {trace}", at=at, ends=at + 9)
 
 
 def call(trace: str, at: float, text: str, response: str, **more: str) -> Span:

@@ -242,9 +242,9 @@ def test_a_frameworks_result_is_taken_out_of_the_object_that_gemini_needs() -> N
     result = {"type": "tool_call_response", "id": "c1", "response": {"result": 5}}
     history = [QUESTION, tool_request("c1", "add", {"a": 2}), {"role": "tool", "parts": [result]}]
     for provider, expected in (("gcp.gemini", 5), ("openai", {"result": 5})):
-        told = {"gen_ai.provider.name": provider}
-        first = span(chat([QUESTION], history[1], told), id="c1", parent="agent")
+        attributes = {"gen_ai.provider.name": provider}
+        first = span(chat([QUESTION], history[1], attributes), id="c1", parent="agent")
         ran = span({**TOOL, "gen_ai.tool.call.id": "c1"}, id="tool", parent="agent", at=2)
-        second = span(chat(history, ANSWER, told), id="c2", parent="agent", at=4)
+        second = span(chat(history, ANSWER, attributes), id="c2", parent="agent", at=4)
         (tool,) = derive([span({}, id="agent"), first, ran, second], []).tool_calls
         assert tool.result == expected
