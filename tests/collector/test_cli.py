@@ -177,6 +177,26 @@ def test_errors_say_what_is_wrong(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("around", "exit_code", "written"),
+    [
+        ('"$@" "SELECT 1 AS one"', 0, "one\n---\n  1\n"),
+        ('"$@" "SELECT 1 AS one" >&-', 0, ""),
+        ('"$@" "SELECT 1 AS one" <&-', 0, "one\n---\n  1\n"),
+        ('"$@" <&-', 2, ""),  # no query
+        ('PYTHONIOENCODING=latin-1 "$@" "SELECT chr(8594) AS a"', 0, "a\n-\n\\u2192\n"),
+    ],
+)
+def test_streams_that_are_closed_or_lack_a_character_are_no_error(
+    around: str, exit_code: int, written: str, tmp_path: Path
+) -> None:
+    open_store(tmp_path / "traces.duckdb").close()
+    program = (sys.executable, "-m", "otel_lightning.collector", "sql")
+    result = finish("sh", "-c", around, "sh", *program, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (exit_code, written)
+    assert "Traceback" not in result.stderr
+
+
 def test_answers_come_as_table_json_csv_and_parquet(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_bytes(DOCUMENT)
     cli_here("load", "t.json", cwd=tmp_path)

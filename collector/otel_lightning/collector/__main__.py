@@ -2,12 +2,13 @@
 
 import sys
 
-from otel_lightning.collector.process.standard_streams import open_missing
+from otel_lightning.collector.process.standard_streams import open_missing, write_any_text
 
 
 def main() -> None:
     """Run the command line, or say how to install what it needs."""
     open_missing()
+    write_any_text()
     if sys.platform == "win32":
         sys.exit(
             "lightning-ingest does not run on Windows: its durable writes need a POSIX system. "

@@ -2,12 +2,13 @@
 
 import sys
 
-from otel_lightning.collector.process.standard_streams import open_missing
+from otel_lightning.collector.process.standard_streams import open_missing, write_any_text
 
 
 def main() -> None:
     """Run the command line; a missing extra is one sentence, not a traceback."""
     open_missing()
+    write_any_text()
     try:
         from otel_lightning.learner.cli import cli
 

@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
@@ -24,6 +25,17 @@ def open_missing() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets this descriptor: all lower ones are open
             os.set_inheritable(descriptor, True)  # noqa: FBT003  it has no name
+    # Python has None in place of a stream that was closed when it started.
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            mode = "w" if descriptor else "r"
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def write_any_text() -> None:
+    """Write a character that the encoding of the terminal lacks as an escape; no error."""
+    if isinstance(sys.stdout, TextIOWrapper):  # a test may have replaced it
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def never_wait() -> None:
