@@ -22,7 +22,12 @@ from otel_lightning.collector.load.read_ahead import BATCH_BYTES
 from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.spool import Spool
-from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, open_store
+from otel_lightning.collector.store import (
+    LEAST_MEMORY_BYTES,
+    ROW_GROUP_ROWS,
+    Store,
+    open_store,
+)
 from otel_lightning.collector.store.deduplication.bloom_filter import BloomFilter
 from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
@@ -164,6 +169,27 @@ def test_queued_work_is_run_while_much_waits_to_be_stored(tmp_path: Path) -> Non
             loader.stop()
         assert count(store) == 8 * spans
     spool.close()
+
+
+def test_a_batch_that_does_not_fit_the_memory_limit_is_stored_with_more(tmp_path: Path) -> None:
+    """DuckDB unpacks the resource of 2,048 rows together."""
+    message = ExportTraceServiceRequest()
+    message.ParseFromString(request(*((number, 0) for number in range(1, 2_049))))
+    text = "x" * (LEAST_MEMORY_BYTES // 2_048)
+    message.resource_spans[0].resource.attributes.add(key="args").value.string_value = text
+    path, alarms = tmp_path / "t.duckdb", Alarms()
+    with closing(Spool(spool_folder(path))) as spool, open_store(path) as store:
+        store.limit(LEAST_MEMORY_BYTES)
+        spool.append("traces", message.SerializeToString()).result(timeout=LIMIT_S)
+        loader = Loader(store.cursor(), spool, LoaderSettings(derive=False), alarms)
+        loader.start()
+        try:
+            eventually(lambda: bool(count(store) or alarms.raised()), LIMIT_S)
+            assert not alarms.raised()
+        finally:
+            loader.stop()
+        assert count(store) == len(message.resource_spans[0].scope_spans[0].spans)
+        assert store.column("SELECT current_setting('memory_limit')") == ["244.1 MiB"]
 
 
 def test_a_client_that_prevents_checkpoints_for_long_is_an_alarm(

@@ -6,6 +6,7 @@ cost less per row: under load the loader waits up to half a second for more requ
 decides when DuckDB writes a checkpoint, because a commit has to wait for it.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -35,11 +36,12 @@ from otel_lightning.collector.load.trusted_clock import TrustedClock
 from otel_lightning.collector.process.background import BackgroundThread
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.spool.folder import SET_ASIDE
-from otel_lightning.collector.spool.format import Record, segment_path, segments_of
+from otel_lightning.collector.spool.format import Position, Record, segment_path, segments_of
 from otel_lightning.collector.spool.spool import Spool
-from otel_lightning.collector.store import ROW_GROUP_ROWS, BrokenStoreError, Store
+from otel_lightning.collector.store import ROW_GROUP_ROWS, BrokenStoreError, OutOfMemoryError, Store
 from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
+logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 0.5  # longest wait for a larger batch
 GATHER_SECONDS = 0.05  # how often that wait looks at the spool
 IDLE_SECONDS = 5.0  # without requests, after which a checkpoint is written
@@ -257,11 +259,8 @@ class Loader(threading.Thread):
             raise
         return True
 
-    def _store_batch(self, records: list[Record]) -> None:
-        """Store the requests of records, and pass the new position and the time to all parts."""
-        began = time.monotonic()
-        end, size = records[-1].end, size_of(records)
-        recovered = self.recovered_requests.count(records)
+    def _load(self, records: list[Record], end: Position) -> None:
+        """Store the requests of records and the position `end`; empties the list."""
         load(
             self._store,
             as_requests(records),
@@ -271,6 +270,18 @@ class Loader(threading.Thread):
             dead_letters=self._spool.folder / SET_ASIDE,
             derives=self._settings.derive,
         )
+
+    def _store_batch(self, records: list[Record]) -> None:
+        """Store the requests of records, and pass the new position and the time to all parts."""
+        began = time.monotonic()
+        end, size = records[-1].end, size_of(records)
+        recovered = self.recovered_requests.count(records)
+        try:
+            self._load([*records], end)
+        except OutOfMemoryError:
+            logger.warning("A batch does not fit --memory: it is stored with more memory, once")
+            with self._store.with_more_memory():
+                self._load(records, end)
         self.recovered_requests.note_stored(recovered, end)
         self.position = end
         self._checkpoints.stored(size)

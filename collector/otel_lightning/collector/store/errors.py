@@ -15,7 +15,8 @@ FROM_SERVER = re.compile(r"^Invalid Input Error: (?=[A-Z][\w ]+ Error: )")
 """What Quack puts before an error of the server, which names its own kind."""
 
 OUT_OF_MEMORY = "SET memory_limit="
-"""What DuckDB advises where memory ran out. A commit that needs too much has no type of its own."""
+"""What DuckDB advises where memory ran out. In a commit or a generated column, that error has
+no type of its own."""
 
 GIVEN_UP = "has been invalidated"
 """What DuckDB says of a database that it uses no more, after a checkpoint that failed."""
@@ -60,8 +61,9 @@ def is_of_names(error: "duckdb.Error") -> bool:
 def _kind(error: "duckdb.Error") -> type[StoreError]:
     import duckdb
 
-    is_of_commit = isinstance(error, duckdb.TransactionException) and OUT_OF_MEMORY in str(error)
-    if is_of_commit or isinstance(error, duckdb.OutOfMemoryException):
+    kinds = duckdb.TransactionException | duckdb.ConstraintException
+    has_other_type = isinstance(error, kinds) and OUT_OF_MEMORY in str(error)
+    if has_other_type or isinstance(error, duckdb.OutOfMemoryException):
         return OutOfMemoryError
     # A file that was attached, as ours is, gets no type of its own when a checkpoint fails.
     is_given_up = isinstance(error, duckdb.IOException) and GIVEN_UP in str(error)
