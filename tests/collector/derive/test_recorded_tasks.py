@@ -4,6 +4,7 @@ import pytest
 from support import trial_rows
 from support.captures import load
 from support.dialects_page import DATA
+from support.facts import pair
 from support.frameworks import Framework
 
 from otel_lightning.collector.derive.assemble import derive
@@ -48,6 +49,34 @@ def test_calls_tools_and_rollouts_equal_those_of_the_recorded_tasks(recording: s
     capture = load(DATA / f"{recording}.truth.json")
     derived = derive(capture.spans, capture.logs)
     assert trial_rows.of_derived(derived) == trial_rows.of_truth(capture.truth, ANYTHING)
+
+
+@pytest.mark.parametrize("recording", ["autogen_teams/tasks", "ag2/long"])
+def test_each_task_of_a_recording_is_one_rollout(recording: str) -> None:
+    capture = load(DATA / f"{recording}.truth.json")
+    pairs = pair(derive(capture.spans, capture.logs), capture.truth)
+    found = {(true["task"], call.rollout_id if call else None) for true, call in pairs}
+    tasks = {task for task, _ in found}
+    assert len(tasks) == len({rollout for _, rollout in found}) == len(found)
+
+
+def test_what_ag2_cut_from_the_result_of_a_tool_makes_the_call_truncated() -> None:
+    capture = load(DATA / "ag2/long.truth.json")
+    derived = derive(capture.spans, capture.logs)
+    (call,) = [one for one in derived.llm_calls if one.content == "truncated"]
+    (tool,) = [one for one in derived.tool_calls if one.name == "long_get_weather"]
+    (whole,) = [
+        one["result"] for one in capture.truth["tool_executions"] if one["name"] == tool.name
+    ]
+    (result,) = [
+        part["response"]
+        for message in call.input_messages or ()
+        for part in message["parts"]
+        if part["type"] == "tool_call_response"
+    ]
+    assert result == tool.result
+    assert whole.startswith(result)
+    assert len(whole) > len(result) > 1_000
 
 
 def test_qwen_codes_reasoning_is_counted_and_its_tool_failed() -> None:

@@ -2,7 +2,8 @@
 
 import json
 import random
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.deliveries import SENT, WITH_REWARD, derived_from, expected, tables
+from support.dialects_page import DATA
 from support.made_rollouts import deliver, make, trace_of
 
 from otel_lightning.collector.derive.passes.rollouts import conversations
@@ -114,6 +116,32 @@ def test_a_conversation_is_derived_again_when_another_trace_of_it_arrives(tmp_pa
             deliver(store, tmp_path, turn(number))
         rows = store.query("SELECT step, span_id FROM llm_calls ORDER BY step").to_pylist()
     assert [(row["step"], int(row["span_id"], 16)) for row in rows] == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_agents_that_send_each_other_messages_are_one_rollout_in_any_order_of_their_traces(
+    tmp_path: Path,
+) -> None:
+    """AutoGen's runtime begins a trace for each message of a team."""
+    recording = (DATA / "autogen_teams/tasks.otlp.pb").read_bytes()
+    by_trace = list(parts_by_trace(ExportTraceServiceRequest.FromString(recording)))
+    random.Random(1).shuffle(by_trace)  # noqa: S311
+    with open_store(tmp_path / "t.duckdb") as store:
+        for at in range(0, len(by_trace), 20):
+            bodies = [one.SerializeToString() for one in by_trace[at : at + 20]]
+            deliver(store, tmp_path, *(Request("traces", 1, body) for body in bodies))
+        rows = store.query("SELECT llm_calls AS calls FROM rollouts ORDER BY 1").to_pylist()
+    assert [row["calls"] for row in rows] == [1, 2, 2, 2, 3, 5]
+
+
+def parts_by_trace(request: ExportTraceServiceRequest) -> Iterator[ExportTraceServiceRequest]:
+    """Yield a request for each trace."""
+    found: dict[bytes, ExportTraceServiceRequest] = defaultdict(ExportTraceServiceRequest)
+    for group in request.resource_spans:
+        for scope in group.scope_spans:
+            for span in scope.spans:
+                own = found[span.trace_id].resource_spans.add(resource=group.resource)
+                own.scope_spans.add(scope=scope.scope, spans=[span])
+    yield from found.values()
 
 
 def test_what_is_known_of_a_growing_conversation_counts_into_a_refresh(tmp_path: Path) -> None:

@@ -87,7 +87,9 @@ def assemble_rows(parsed: ParsedRows) -> Derived:
     of_conversations = stated_ids(
         parsed.nodes, conversations.of_rollouts(parsed.nodes, conversation_ids, within)
     )
-    assigned = assign(parsed.nodes, named, of_conversations, ordered, evidence)
+    assigned = assign(
+        parsed.nodes, named, of_conversations, ordered, evidence, messages=parsed.messages
+    )
     derived = Derived(unread=dict(sorted(parsed.unread.items())))
     derived.agent_runs = _agent_runs([*parsed.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(ordered, assigned)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from otel_lightning.collector.derive.parse import ParsedRows
 from otel_lightning.collector.derive.passes.duplicates import equal_keys, sdk_records
 from otel_lightning.collector.derive.passes.inputs import earlier_turns
-from otel_lightning.collector.derive.passes.rollouts import conversations
+from otel_lightning.collector.derive.passes.rollouts import conversations, runtime_messages
 from otel_lightning.collector.derive.passes.tools import tool_evidence
 
 
@@ -34,7 +34,7 @@ def ties(parsed: ParsedRows) -> Ties:
 
     Returns:
         Keys prefixed by their kind: `rollout:`, `conversation:`, `response:`, `history:`,
-        `failure:`, `answer:`, `asks:`, `ran:`, `sdk:` and `framework:`.
+        `failure:`, `answer:`, `message:`, `asks:`, `ran:`, `sdk:` and `framework:`.
     """
     tied: dict[tuple[str, str], None] = {}
     for (trace_id, _), name in parsed.rollout_ids.items():
@@ -43,6 +43,7 @@ def ties(parsed: ParsedRows) -> Ties:
         tied[trace_id, f"conversation:{name}"] = None
         if name.startswith(conversations.RESPONSE):  # an agent's span may state a response
             tied[trace_id, f"response:{name}"] = None
+    tied.update(dict.fromkeys(runtime_messages.keys(parsed.messages)))
     for call in parsed.calls:
         trace_id = call.trace_id
         history = call.history

@@ -20,6 +20,7 @@ from otel_lightning.collector.derive.passes.answers import (
     requests_in_spans,
 )
 from otel_lightning.collector.derive.passes.inputs import late_inputs, outlined_inputs
+from otel_lightning.collector.derive.passes.rollouts import runtime_messages
 from otel_lightning.collector.derive.passes.rollouts.stated_ids import explicit_id
 from otel_lightning.collector.derive.rewards import rewards_and_arms, vendor_rewards
 from otel_lightning.collector.derive.rows import (
@@ -50,7 +51,7 @@ _NODE: Callable[[Any], Node] = partial(tuple.__new__, Node)
 _TRACE_ID: Callable[[Place], str] = itemgetter(0)
 
 
-BY_SPAN = ("nodes", "rollout_ids", "conversation_ids", "task_ids", "unread")
+BY_SPAN = ("nodes", "rollout_ids", "conversation_ids", "task_ids", "messages", "unread")
 """The fields of `ParsedRows` whose keys are spans."""
 LISTS = ("calls", "tools", "requests", "agents", "retrievals", "arms")
 """The fields of `ParsedRows` that are lists of rows."""
@@ -71,6 +72,8 @@ class ParsedRows:
     """The conversation id that a span states."""
     task_ids: dict[Place, str] = field(default_factory=dict)
     """The task id that a span, or its resource, states."""
+    messages: dict[Place, Place] = field(default_factory=dict)
+    """The spans of an agents' runtime, each with the span that wrote the message it handles."""
     calls: list[LlmCall] = field(default_factory=list)
     tools: list[ToolCall] = field(default_factory=list)
     requests: list[ToolCall] = field(default_factory=list)
@@ -173,6 +176,8 @@ def _recording(
             span.resource,
         ))  # fmt: skip
         stated.add(span, place, plan)
+        if plan.is_message and (writer := runtime_messages.written_by(span)):
+            parsed.messages[place] = writer
         try:
             # Only these spans can carry a reward or an arm, so all others are not searched.
             if span.events or span.name == rewards_and_arms.ANNOTATION:
@@ -258,6 +263,7 @@ class _Plan:
     __slots__ = (
         "conversation",
         "decision",
+        "is_message",
         "rewards",
         "states_conversation",
         "states_ids",
@@ -273,6 +279,7 @@ class _Plan:
         self.conversation = first(shape, spellings.CONVERSATION)
         self.states_task = names.TASK_ID in known
         self.states_ids = self.states_rollout or self.states_conversation or self.states_task
+        self.is_message = runtime_messages.OPERATION in known
         self.rewards = vendor_rewards.readers(shape)
 
 

@@ -41,6 +41,7 @@ def copied(parsed: ParsedRows) -> ParsedRows:
         rollout_ids=dict(parsed.rollout_ids),
         conversation_ids=dict(parsed.conversation_ids),
         task_ids=dict(parsed.task_ids),
+        messages=dict(parsed.messages),
         calls=_copies(LlmCall, parsed.calls),
         tools=_copies(ToolCall, parsed.tools),
         requests=_copies(ToolCall, parsed.requests),

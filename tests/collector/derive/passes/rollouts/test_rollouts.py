@@ -1,7 +1,9 @@
 """Which calls make one rollout: identity in its order, and message containment at its edges."""
 
+from itertools import pairwise
 from typing import Any
 
+import pytest
 from support.regressions import rows_of, spans_of
 from support.spans import chat, span, text_message, tool_request, tool_response, trace_keys
 
@@ -352,3 +354,29 @@ def test_an_answer_that_googles_chat_sends_back_in_pieces_is_continued() -> None
         *("get_weather", {"city": "Paris"}),
         rows.llm_calls[0].span_id,
     )
+
+
+def handled(trace: str, writer: tuple[str, str] | None, scope: str) -> list[Span]:
+    """Return the trace of a message between two agents: what handled it, and its model call."""
+    message = span({"messaging.operation": "process"}, trace=trace, id="p", scope=scope)
+    links = (writer,) if writer else ()
+    called = span(chat([text_message("user", trace)], ANSWER), trace=trace, id="c", parent="p")
+    return [message._replace(links=links), called]
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [("autogen SingleThreadedAgentRuntime", 1), ("opentelemetry.instrumentation.kafka", 3)],
+)
+def test_agents_that_send_each_other_messages_are_one_rollout(scope: str, expected: int) -> None:
+    """A consumer of any other queue may link to messages of many rollouts."""
+    traces = [
+        handled("a", None, scope),
+        handled("b", ("a", "c"), scope),
+        handled("d", ("b", "c"), scope),
+    ]
+    calls = derive([one for own in traces for one in own], []).llm_calls
+    assert len({call.rollout_id for call in calls}) == expected
+    keys = [trace_keys(own, []) for own in traces]
+    ties = [bool(one & other) for one, other in pairwise(keys)]
+    assert ties == [expected == 1] * 2

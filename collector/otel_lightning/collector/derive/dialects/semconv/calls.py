@@ -42,6 +42,10 @@ LEAVE_CACHED_OUT = {"@traceloop/instrumentation-anthropic", "openlit.instrumenta
 """The scopes of packages that leave Anthropic's cached tokens out of the input tokens, and of the
 total beside them."""
 
+LEAVE_REASONING_OUT = {"agent_framework"}
+"""The scopes of packages that leave Gemini's reasoning tokens out of the output tokens, as Gemini's
+own counts do."""
+
 
 @lru_cache(maxsize=64)
 def _tools(text: str) -> list[Any] | None:
@@ -127,6 +131,8 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     # An item of the Responses API has two ids (fc_… and call_…), and packages write either one.
     call.lost_ids = call.response_id is not None and call.response_id.startswith("resp_")
     cut = call_messages.fill(call, span, attributes, plan.messages, len(settings.reasons))
+    if mark := tools.CUT_MARKS.get(span.scope_name or ""):
+        cut = tools.drop_mark(call, mark, span.memory) or cut
     plan.fill_counts(call, attributes)
     if plan.is_named:
         tools.name_requests(call, attributes)
@@ -137,6 +143,8 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     if span.scope_name in LEAVE_CACHED_OUT and call.input_tokens:
         cached = (call.cached_input_tokens, call.cache_creation_input_tokens)
         call.input_tokens += sum(filter(None, cached))
+    if span.scope_name in LEAVE_REASONING_OUT and call.output_tokens and span_rows.is_gemini(call):
+        call.output_tokens += call.reasoning_tokens or 0
     if span.scope_name in LOSE_ARGUMENTS:
         lost_arguments.forget(call)
     if span.events:

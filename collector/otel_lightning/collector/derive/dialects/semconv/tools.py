@@ -39,6 +39,8 @@ RESULTS = (
     "output.value",
     "gen_ai.completion.0.content",
 )
+CUT_MARKS = {"opentelemetry.instrumentation.ag2": "...[truncated]"}
+"""The scopes of packages that cut long results of tools, with what they put behind the rest."""
 TOOL_ERROR = "tool_error"
 """The error type of a tool that told the model of its error: the conventions' word for MCP."""
 FAILED = "gen_ai.tool.error.type"
@@ -68,6 +70,8 @@ def read(span: Span) -> ToolCall | None:
         return None
     given = plan.arguments(attributes) or _message_content(attributes, "input")
     text = plan.result(attributes) or _message_content(attributes, "output")
+    if text and (mark := CUT_MARKS.get(span.scope_name or "")):
+        text = text.removesuffix(mark)
     result = _result(text)
     if given == "{}" and attributes.get("gcp.vertex.agent.tool_response") == "{}":
         given = result = None  # Google ADK writes `{}` for both if content is not recorded
@@ -165,6 +169,33 @@ def name_requests(call: LlmCall, attributes: Attributes) -> None:
                 if own is not None:
                     free.remove(own)
                     part["id"] = own[1]
+
+
+def drop_mark(call: LlmCall, mark: str, memory: MessageMemory | None) -> bool:
+    """Drop the mark at the end of tool results that the package cut; return whether there are any.
+
+    Args:
+        call: The call; changed in place.
+        mark: What the package puts behind the rest (`CUT_MARKS`).
+        memory: The messages that are shared with other calls.
+    """
+    sent = call.input_messages or []
+    # A message may be shared with other calls, so it is replaced and not changed.
+    keep = memory.one_copy if memory else dict
+    is_cut = False
+    for at, message in enumerate(sent):
+        parts = [_without_mark(part, mark) for part in message["parts"]]
+        if parts != message["parts"]:
+            sent[at] = keep({**message, "parts": parts})
+            is_cut = True
+    return is_cut
+
+
+def _without_mark(part: dict[str, Any], mark: str) -> dict[str, Any]:
+    response = part.get("response")
+    if isinstance(response, str) and response.endswith(mark):
+        return part | {"response": response.removesuffix(mark)}
+    return part
 
 
 def read_as_gemini(call: LlmCall, memory: MessageMemory | None) -> None:

@@ -1,15 +1,16 @@
 """Assign each span to a rollout.
 
 The rollout id is the first of these that exists: a rollout id on the span, a rollout id on its
-resource, a conversation id, the rollout of the call that this one continues (its input begins with
-the earlier call's input and output), the trace id. Calls of one trace without a stated id stay in
-one rollout.
+resource, a conversation id, the rollout of the agent that sent this one a message, or of the call
+that this one continues (its input begins with the earlier call's input and output), the trace id.
+Calls of one trace without a stated id stay in one rollout.
 """
 
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from otel_lightning.collector.derive.passes.rollouts.continuations import continuations
 from otel_lightning.collector.derive.passes.rollouts.stated_ids import StatedIds
@@ -52,12 +53,14 @@ def _alone(named: StatedIds, conversations: StatedIds) -> dict[str, str]:
     return {**unnamed, **named.by_trace}
 
 
-def assign(
+def assign(  # noqa: PLR0913 - one argument for each reason to tie traces
     nodes: Nodes,
     named: StatedIds,
     conversations: StatedIds,
     calls: Sequence[LlmCall],
     evidence: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]] = (),
+    *,
+    messages: Mapping[Place, Place] = MappingProxyType({}),
 ) -> Rollouts:
     """Find the rollout of every span, given the model calls that the spans record.
 
@@ -68,6 +71,8 @@ def assign(
         calls: Their model calls, after merging duplicates, in time order.
         evidence: Executions, and calls with the response of a tool, each with the calls that may
             have requested the tool in another trace (`tool_evidence.with_requesters`).
+        messages: The spans of an agents' runtime, each with the span that wrote the message it
+            handles (`runtime_messages.written_by`).
 
     Returns:
         The assignment. A rollout without a stated id gets the trace id of its first call.
@@ -78,6 +83,9 @@ def assign(
     for call in [one for one in calls if one.merged_places]:
         for place in call.merged_places:
             _tie(groups, stated, place, place_of(call))
+    for place, writer in messages.items():
+        if place[0] != writer[0]:
+            _tie(groups, stated, place, writer)
     # Stated ids win: where every call has one, it does not matter which call continues which.
     unstated = [call for call in calls if call.trace_id not in stated.alone]
     if not all(stated.stated(place_of(call)) for call in unstated):
