@@ -115,6 +115,14 @@ def test_wrong_usage_is_exit_code_2() -> None:
     assert "Did you mean 'gae'?" in result.stderr
 
 
+def test_run_without_an_agent_is_wrong_usage(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"id": "a", "input": "1"}')
+    result = CliRunner().invoke(cli, ["run", "--tasks", str(tasks)])
+    assert result.exit_code == 2
+    assert "Say how to run the agent: -- COMMAND, --url or --serve." in result.stderr
+
+
 def _options(command: click.Command) -> Iterator[tuple[str, click.Parameter]]:
     if isinstance(command, click.Group):
         for name, child in commands(command).items():

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from support.running import cli
+from support.otlp_client import column
+from support.running import Ingester, cli
 from support.spans import SECOND
 
 from otel_lightning.collector.load.from_files import derive_all, load_file
@@ -72,6 +73,16 @@ def test_the_price_list_of_litellm_is_read_too(tmp_path: Path) -> None:
 def test_without_a_price_it_is_what_the_instrumentation_says(tmp_path: Path) -> None:
     with open_store(stored(tmp_path, **{"operation.cost": 0.25})) as store:
         assert cost(store) == 0.25
+
+
+def test_prices_are_set_while_an_ingester_serves_the_store(
+    ingester: Ingester, tmp_path: Path
+) -> None:
+    for price in (1, 2):
+        (tmp_path / "prices.csv").write_text(f"model,input\nm,{price}\n")
+        result = cli("prices", str(tmp_path / "prices.csv"), "--store", str(ingester.store))
+        assert result.stdout == "1 price per million tokens.\n"
+    assert column(ingester.store, "SELECT input FROM prices") == [2.0]
 
 
 def test_a_file_without_prices_changes_nothing(tmp_path: Path) -> None:

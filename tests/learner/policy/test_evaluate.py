@@ -376,7 +376,7 @@ def test_history_of_the_rewards_is_recorded_by_tenths(traces: "Traces") -> None:
 def test_nothing_named_to_evaluate_is_one_sentence(traces: "Traces") -> None:
     log(traces)
     result = evaluate(traces)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert (
         "Name what to evaluate: --flags FILE, --version VERSION or --arm VARIANT." in result.stderr
     )

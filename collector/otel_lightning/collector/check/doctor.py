@@ -57,7 +57,8 @@ class Refusal(NamedTuple):
 
 REFUSALS: Mapping[int, Refusal] = {
     HTTPStatus.BAD_REQUEST: Refusal(
-        "no valid OTLP", "see the reason in that line, and update the sender's exporter"),
+        "neither valid OTLP nor valid feedback",
+        "see the reason in that line, and update the sender's exporter"),
     HTTPStatus.UNAUTHORIZED: Refusal(
         "no token, or a wrong one",
         "set OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN where the agent runs, with the"

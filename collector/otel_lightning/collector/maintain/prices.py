@@ -29,7 +29,7 @@ def set_prices(store: Store, path: Path) -> int:
     """Replace all prices of a store by those of a file.
 
     Args:
-        store: A direct store.
+        store: A direct or served store.
         path: A CSV or JSON file. CSV has the columns `model` and `input`, and optionally
             `provider`, `output`, `cached_input` and `cache_creation_input`; prices are per million
             tokens. JSON is a list of such objects, an object by model name, or LiteLLM's price

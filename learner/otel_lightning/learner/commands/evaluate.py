@@ -155,6 +155,10 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     if key is None:
         raise click.UsageError("Give --key, to judge by the log, or --model, to judge by running.")
     refuse_given(running, "with --key")
+    if flags is None and version is None and arm is None:
+        raise click.UsageError(
+            "Name what to evaluate: --flags FILE, --version VERSION or --arm VARIANT."
+        )
     with expected_errors():
         from otel_lightning.learner.policy.evaluate import Question, evaluate_policy
         from otel_lightning.learner.policy.logged.window import Window

@@ -111,6 +111,8 @@ def run(  # noqa: PLR0913 - one parameter an option
         with uncollected():
             from otel_lightning.learner.rollout_runner import Arms, Job, run_agent
 
+        if not (agent or serve or settings["url"]):
+            raise click.UsageError("Say how to run the agent: -- COMMAND, --url or --serve.")
         if arm and not (key and flags):
             raise click.UsageError("--arm needs --key and --flags, which say where the arms are.")
         if not arm:
