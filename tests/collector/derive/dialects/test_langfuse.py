@@ -1,5 +1,8 @@
 """Langfuse's dialect."""
 
+import json
+from collections.abc import Callable
+
 import pytest
 from support.spans import ANSWER, chat, only_call, read_call, span, text_message
 
@@ -15,6 +18,17 @@ def test_langfuses_keys_on_a_span_of_another_dialect_do_not_hide_what_that_says(
         span(chat([text_message("user", "Hi")], {}, {"gen_ai.response.id": "r1", **added}))
     )
     assert (call.dialect, call.response_id) == ("semconv", "r1")
+
+
+@pytest.mark.parametrize("wrote", [str, json.dumps], ids=["JavaScript", "Python"])
+def test_the_node_of_a_graph_is_langfuses_agent_only_if_no_agent_is_named(
+    wrote: Callable[[str], str],
+) -> None:
+    metadata = "langfuse.observation.metadata"
+    node = {"langfuse.observation.type": "generation", f"{metadata}.langgraph_node": wrote("model")}
+    named = {**node, f"{metadata}.lc_agent_name": wrote("writer")}
+    calls = [only_call(span(one)) for one in (node, named, {**named, "gen_ai.agent.name": "boss"})]
+    assert [call.agent_name for call in calls] == ["model", "writer", "boss"]
 
 
 def test_langfuse_counts_cached_and_reasoning_tokens_apart() -> None:

@@ -58,6 +58,9 @@ def _text(span: Span, name: str) -> str | None:
 def _read_call(span: Span, operation: str) -> LlmCall:
     call = span_rows.llm_call(span, NAME)
     call.operation = operation
+    # LangGraph: the name of the agent, else the node that calls.
+    named = (_metadata_text(span, f"metadata.{key}") for key in ("lc_agent_name", "langgraph_node"))
+    call.agent_name = call.agent_name or next(filter(None, named), None)
     request = _request(span)
     call.input_messages = payloads.request_messages(request, span.memory)
     call.tool_definitions = payloads.request_tools(request)
