@@ -16,6 +16,8 @@ def main() -> None:
         )
     try:
         from otel_lightning.collector.cli import main as run
+    except KeyboardInterrupt:  # during an import; a command handles it itself
+        sys.exit("Aborted!")
     except ModuleNotFoundError as error:
         if str(error.name).startswith("otel_lightning"):
             raise

@@ -13,6 +13,8 @@ def main() -> None:
         from otel_lightning.learner.cli import cli
 
         cli(prog_name="lightning-learn")
+    except KeyboardInterrupt:  # during an import; a command handles it itself
+        sys.exit("Aborted!")
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.startswith("otel_lightning"):
             raise

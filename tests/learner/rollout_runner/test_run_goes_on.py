@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from support.agent_runs import Agent, Tasks, running_command
-from support.running import background, eventually, finish
+from support.running import LIMIT_S, background, eventually, finish
 from support.stores import ask
 
 from otel_lightning.learner.rollout_runner import Grading, Job, run_agent
@@ -101,6 +101,19 @@ def test_agent_that_ends_after_the_runner_was_killed_is_not_run_again(
     report = run_agent(served, Job(file, command, name="ends", jobs=1))
     assert (report.statuses, report.done_before) == ({"ok": 2}, 1)
     assert log.read_text().splitlines().count("ended") == len(["waits", "next"])
+
+
+def test_first_ctrl_c_says_that_it_waits(tmp_path: Path, tasks: Tasks) -> None:
+    begun, go, said = tmp_path / "begun", tmp_path / "go", tmp_path / "said"
+    agent = ["sh", "-c", 'touch "$0"; until test -e "$1"; do sleep 0.05; done', str(begun), str(go)]
+    words = [*running_command(tmp_path / "new.duckdb", tasks({"id": "a"})), "waits", "--", *agent]
+    with said.open("w") as stderr, background(*words, stderr=stderr) as process:
+        eventually(begun.exists)
+        process.send_signal(signal.SIGINT)
+        eventually(lambda: "Waiting for 1 running attempt to end;" in said.read_text())
+        go.touch()
+        assert process.wait(LIMIT_S) == 0
+    assert said.read_text().count("Waiting for") == 1
 
 
 def test_attempt_that_ctrl_c_cut_off_is_repeated_where_only_the_store_tells_it(

@@ -1,6 +1,7 @@
 """Run the attempts that are missing: start them, record how they ended, send that to the store."""
 
 import signal
+import sys
 import threading
 import time
 from collections import Counter, deque
@@ -102,6 +103,7 @@ class Engine:
     """Attempts of this start by status."""
     reasons: Counter[str] = field(default_factory=Counter)
     """Why attempts of this start were lost or failed."""
+    told_to_wait: bool = False
     ended_by_us: bool = False
 
     def run(
@@ -123,7 +125,7 @@ class Engine:
         # Ends when nothing runs: either nothing waits, or a signal came and the running attempts
         # have ended.
         while self._start_some(waiting):
-            self._handle_second_stop()
+            self._handle_stop()
             self.receiver.look(self.journal.started[rollout_id].time for rollout_id in self.running)
             for ended in self.executor.ended(POLL_SECONDS):
                 attempt = self._record_end(ended)
@@ -173,7 +175,11 @@ class Engine:
         self.journal.started[attempt.rollout_id] = Started(time.time_ns(), details)
         self.executor.start(attempt)
 
-    def _handle_second_stop(self) -> None:
+    def _handle_stop(self) -> None:
+        if self.stop.signals and not self.told_to_wait:
+            self.told_to_wait = True
+            attempts = number_of(len(self.running), "running attempt")
+            sys.stderr.write(f"Waiting for {attempts} to end; Ctrl-C again cuts them off.\n")
         if self.stop.signals > 1 and not self.ended_by_us:
             self.ended_by_us = True
             self.executor.stop()
