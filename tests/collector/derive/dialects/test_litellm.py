@@ -74,3 +74,39 @@ def test_outputs_without_the_ids_of_tool_calls_continue_at_litellm() -> None:
     first = span(chat(history[:1], text_message("assistant", ""), lost), trace="a", id="a")
     rows = derive([first, span(later, trace="b", id="b", at=3)], [])
     assert [call.rollout_id for call in rows.llm_calls] == ["a", "a"]
+
+
+def test_a_response_of_the_proxy_is_one_call_with_the_id_that_its_client_got() -> None:
+    """The proxy encrypts the ids of responses; only the record of the raw payload has their own."""
+    asked = {
+        "litellm.call_id": "c1",
+        "gen_ai.operation.name": "aresponses",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.id": "resp_Q37EE8kK-UAhYp51lBar_Lp7",
+        "gen_ai.input.messages": [text_message("user", "Hi")],
+        "gen_ai.output.messages": [text_message("assistant", "Hello")],
+    }
+    answer = {"type": "output_text", "text": "Hello"}
+    message = {"type": "message", "role": "assistant", "content": [answer]}
+    raw = {
+        "llm.openai.id": "resp_1",
+        "llm.openai.object": "response",
+        "llm.openai.input": "Hi",
+        "llm.openai.output": repr([message]),
+        "llm.openai.model": "m-2026-01-01",
+        "llm.openai.status": "completed",
+    }
+    spans = [
+        span(asked, id="request", scope="litellm", ends=9),
+        span(raw, id="raw", parent="request", name="raw_gen_ai_request", scope="litellm"),
+    ]
+    (call,) = derive(spans, []).llm_calls
+    assert call.response_id == asked["gen_ai.response.id"]
+    assert call.response_model == "m-2026-01-01"
+
+
+def test_a_request_of_anthropics_form_to_the_proxy_is_a_chat() -> None:
+    asked = {"litellm.call_id": "c1", "gen_ai.operation.name": "anthropic_messages"}
+    given = chat([text_message("user", "Hi")], text_message("assistant", "Hello"), asked)
+    (call,) = derive([span(given, scope="litellm")], []).llm_calls
+    assert call.operation == "chat"

@@ -20,6 +20,8 @@ RANK = 60
 RAW = "raw_gen_ai_request"
 PREFIX = "llm."
 OFFERED = "gen_ai.tool.", "llm.request.functions."
+RESPONSES = "resp_"
+"""The prefix of response ids of the Responses API."""
 WRAPPED, INVENTED = "resp_bGl0ZWxsbT", re.compile(r"chatcmpl-\w{8}(-\w{4}){3}-\w{12}")
 """`WRAPPED`: the prefix of response ids that LiteLLM encoded together with its routing.
 `INVENTED`: the form of ids that LiteLLM made up because the provider gave none."""
@@ -93,4 +95,7 @@ def _read_raw(span: Span) -> LlmCall | None:
     call.tool_definitions = tool_values.flat_tools(fields.get("tools") or [])
     if not payloads.fill_from_response(call, fields):
         return None
+    if (call.response_id or "").startswith(RESPONSES):
+        # The span above has it, or the encrypted one that the proxy's clients get instead.
+        call.response_id = None
     return span_rows.completed(call)

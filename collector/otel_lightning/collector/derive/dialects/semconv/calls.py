@@ -20,7 +20,7 @@ from otel_lightning.collector.derive.text import json_text
 DETAILS = "gen_ai.client.inference.operation.details"
 OPERATIONS = {
     **dict.fromkeys(("chat", "completion", "acompletion", "responses", "aresponses"), "chat"),
-    "llm": "chat",
+    **dict.fromkeys(("llm", "anthropic_messages"), "chat"),  # the second is LiteLLM's
     **dict.fromkeys(("text_completion", "atext_completion", "textcompletion"), "text_completion"),
     "text_completions": "text_completion",  # Semantic Kernel's
     **dict.fromkeys(("embeddings", "embedding", "aembedding"), "embeddings"),
