@@ -293,3 +293,20 @@ def test_a_content_without_a_role_whose_type_was_cut_off_costs_no_row() -> None:
     assert not rows.unread
     (call,) = rows.llm_calls
     assert call.output_messages == [text_message("assistant", "Yes.")]
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"city": {"type": "string"}}, {"properties": {"city": {}, "day": {}}}]
+)
+def test_a_python_tools_positional_arguments_have_the_names_of_its_parameters(
+    parameters: dict[str, Any],
+) -> None:
+    """Code that a model of smolagents wrote calls tools so."""
+    given = {"args": ["Rome"], "sanitize_inputs_outputs": False, "kwargs": {}}
+    keys = {"openinference.span.kind": "TOOL", "tool.name": "sun", "tool.parameters": parameters}
+    tool = read(span({**keys, "input.value": given}))
+    assert isinstance(tool, ToolCall)
+    assert tool.arguments == {"city": "Rome"}
+    unnamed = read(span({**keys, "input.value": {"args": ["Rome", 1, 2], "kwargs": {}}}))
+    assert isinstance(unnamed, ToolCall)
+    assert unnamed.arguments == {"args": ["Rome", 1, 2], "kwargs": {}}

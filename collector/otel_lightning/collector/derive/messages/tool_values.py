@@ -75,10 +75,24 @@ def _schema(value: Any) -> Any:
     """Return a JSON schema that came as JSON text, in Bedrock's wrapper `{"json": …}`, or plain."""
     value = json_text.parse(value) if isinstance(value, str) else value
     value = value.get("json", value) if isinstance(value, dict) else value
-    if not isinstance(value, dict) or "properties" not in value:
+    if not isinstance(value, dict):
+        return value
+    if value and all(
+        isinstance(details, dict) and _is_typed(details) for details in value.values()
+    ):
+        # Smolagents' own list of a tool's parameters. It tells the model that `any` is a text.
+        known = {"any": {"type": "string"}}
+        value = {
+            "properties": {k: {**one, **known.get(one["type"], {})} for k, one in value.items()}
+        }
+    if "properties" not in value:
         return value
     # Some packages leave the type out, or write fields without a value as null.
     return {"type": "object", **{key: each for key, each in value.items() if each is not None}}
+
+
+def _is_typed(details: Mapping[str, Any]) -> bool:
+    return isinstance(details.get("type"), str)
 
 
 def is_a_call(value: object) -> bool:

@@ -200,6 +200,37 @@ def test_the_cached_tokens_that_openlit_leaves_out_of_anthropics_input_are_added
     assert only_call(span(counts, scope="openlit.instrumentation.openai")).input_tokens == 10
 
 
+def test_the_reasoning_that_openlit_leaves_out_of_geminis_output_is_added() -> None:
+    counts = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "gemini",
+        "gen_ai.response.id": "r",
+        "gen_ai.usage.output_tokens": 10,
+        "gen_ai.usage.reasoning_tokens": 7,
+    }
+    call = only_call(span(counts, scope="openlit.instrumentation.google_ai_studio"))
+    assert call.output_tokens == 17
+    assert only_call(span(counts, scope="other")).output_tokens == 10
+
+
+def test_counts_that_openlit_estimates_for_a_stream_are_unknown() -> None:
+    estimated = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.response.id": "r",
+        "gen_ai.request.stream": True,
+        "gen_ai.usage.input_tokens": 10,
+        "gen_ai.usage.output_tokens": 0,
+    }
+    of_openai = {"scope": "openlit.instrumentation.openai"}
+    call = only_call(span(estimated, **of_openai))
+    assert (call.input_tokens, call.output_tokens) == (None, None)
+    sent = {**estimated, "gen_ai.usage.cache_read.input_tokens": 0}
+    whole = {**estimated, "gen_ai.request.stream": False}
+    for known in (sent, whole):
+        assert only_call(span(known, **of_openai)).input_tokens == 10
+    assert only_call(span(estimated, scope="other")).input_tokens == 10
+
+
 def test_a_failed_call_has_its_input_and_its_error() -> None:
     call = only_call(span({**REQUEST, "error.type": "BadRequestError"}, status="ERROR"))
     assert (call.error_type, call.finish_reason) == ("BadRequestError", "error")

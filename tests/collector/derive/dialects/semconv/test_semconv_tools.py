@@ -43,6 +43,15 @@ def test_a_schema_has_the_type_object_and_no_nulls() -> None:
     assert call.tool_definitions[0]["parameters"] == {"type": "object", "properties": {"a": {}}}
 
 
+def test_smolagents_own_list_of_parameters_is_a_schema() -> None:
+    listed = {"city": {"type": "string"}, "day": {"type": "any", "description": "Any day."}}
+    offered = [{"name": "sun", "parameters": listed}]
+    call = read_call(span(chat([], {}, {"gen_ai.tool.definitions": offered})))
+    (tool,) = call.tool_definitions or []
+    properties = {**listed, "day": {"type": "string", "description": "Any day."}}
+    assert tool["parameters"] == {"type": "object", "properties": properties}
+
+
 def test_a_call_is_offered_the_tools_that_only_its_agent_names() -> None:
     tools = [{"type": "function", "name": "add", "parameters": {"type": "object"}}]
     agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.tool.definitions": tools}

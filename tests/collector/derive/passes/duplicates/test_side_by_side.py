@@ -109,3 +109,30 @@ def test_structured_output_that_a_tool_call_made_is_the_same_call() -> None:
     (call,) = nested(text_message("assistant", '{"city":"Rome"}'), made)
     assert (call.output_messages or [])[0]["parts"][0]["type"] == "tool_call"
     assert len(nested(text_message("assistant", '{"city":"Oslo"}'), made)) == 2
+
+
+def counted(id: str, at: float, answered: int, **more: Any) -> Span:  # noqa: A002
+    """Return a record of a streamed call with token counts; a response id makes it the client's."""
+    counts = {"gen_ai.usage.input_tokens": 9, "gen_ai.usage.output_tokens": answered}
+    one = record(id, at, **more)
+    keys = one.attributes | {key: str(value) for key, value in counts.items()}
+    if "named" in more:
+        return one._replace(attributes=keys, scope_name="client")
+    content = {"gen_ai.input.messages", "gen_ai.output.messages"}
+    kept = {key: value for key, value in keys.items() if key not in content}
+    return one._replace(attributes=kept, scope_name="framework")
+
+
+def test_a_framework_record_without_messages_is_known_by_its_counts() -> None:
+    """Google ADK writes so the streams that a client's package records next to it."""
+    spans = [counted("a", 0, 3), counted("b", 1, 3, named="r1")]
+    again = [counted("c", 2, 3), counted("d", 3, 3, named="r2")]
+    found = calls(*spans, *again)
+    assert [(one.response_id, one.merged_span_ids) for one in found] == [
+        ("r1", ["a"]),
+        ("r2", ["c"]),
+    ]
+    assert len(calls(counted("a", 0, 4), spans[1])) == 2
+    assert len(calls(counted("a", 2, 3), spans[1])) == 2
+    assert len(calls(spans[0], spans[1]._replace(scope_name="framework"))) == 2
+    assert len(calls(spans[0], spans[1]._replace(parent_span_id="other"))) == 2

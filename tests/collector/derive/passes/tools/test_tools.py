@@ -1,7 +1,9 @@
 """Tool executions are joined with the requests and responses in messages."""
 
 import json
+from typing import Any
 
+import pytest
 from support.regressions import rows_of
 from support.spans import (
     ANSWER,
@@ -248,3 +250,43 @@ def test_a_frameworks_result_is_taken_out_of_the_object_that_gemini_needs() -> N
         second = span(chat(history, ANSWER, attributes), id="c2", parent="agent", at=4)
         (tool,) = derive([span({}, id="agent"), first, ran, second], []).tool_calls
         assert tool.result == expected
+
+
+@pytest.mark.parametrize("offered", ["ask_a_friend", "AskAFriend"])
+def test_a_tool_is_joined_by_the_name_under_which_it_was_offered_to_the_model(offered: str) -> None:
+    """Providers allow no spaces in names, so CrewAI offers `Ask a friend` as `ask_a_friend`."""
+    request = tool_request("c1", offered, {"about": "Rome"})
+    history = [QUESTION, request, tool_response("c1", "It shines.")]
+    ran = {"gen_ai.tool.name": "Ask a friend", "gen_ai.tool.call.arguments": {"about": "Rome"}}
+    tool = only_tool(
+        [
+            span(chat([QUESTION], request), id="ask", parent="run"),
+            span({**TOOL, **ran}, id="tool", parent="run", at=1),
+            span(chat(history, ANSWER), id="tell", parent="run", at=2),
+        ]
+    )
+    assert (tool.name, tool.tool_call_id, tool.result) == (offered, "c1", "It shines.")
+    assert (tool.span_id, tool.llm_span_id) == ("tool", "ask")
+
+
+def test_tool_calls_without_ids_belong_to_the_agent_that_made_them() -> None:
+    """Gemini's have none, so their names tell an agent's from those of the one that it asks."""
+
+    def asks(name: str) -> dict[str, Any]:
+        return {
+            "role": "assistant",
+            "parts": [{"type": "tool_call", "name": name, "arguments": {}}],
+        }
+
+    def told(text: str) -> dict[str, Any]:
+        return {"role": "tool", "parts": [{"type": "tool_call_response", "response": text}]}
+
+    ask, sun = asks("ask"), asks("sun")
+    spans = [
+        span(chat([QUESTION], ask), id="a1", parent="run"),
+        span(chat([SECOND], sun), id="b1", parent="run", at=1),
+        span(chat([SECOND, sun, told("It shines.")], ANSWER), id="b2", parent="run", at=2),
+        span(chat([QUESTION, ask, told("Go there.")], ANSWER), id="a2", parent="run", at=3),
+    ]
+    tools = [(t.name, t.llm_span_id, t.result) for t in derive(spans, []).tool_calls]
+    assert sorted(tools) == [("ask", "a1", "Go there."), ("sun", "b1", "It shines.")]

@@ -10,7 +10,7 @@ from support.examples import examples
 from otel_lightning.collector.derive.passes.tools.waiting_requests import Request, WaitingRequests
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 
-NAMES = st.sampled_from(["search", "order", "args"])
+NAMES = st.sampled_from(["search", "order", "args", "Sear ch"])
 ARGUMENTS = st.sampled_from(
     [None, {}, {"q": 1, "r": 2}, {"r": 2, "q": 1}, "search", {"tool": "search"},
      {"args": ["order", "search"]}, {"tool": "nobody", "other": "args"}]
@@ -72,7 +72,18 @@ def best(begun: Sequence[Request], execution: ToolCall) -> Request | None:
         for name in texts(execution.arguments)
         if (found := latest([one for one in begun if one.part["name"] == name]))
     ]
-    return latest(alike) or latest(named) or max(inside, key=start, default=None)
+    spelled = [
+        one for one in begun if one.part["name"] != execution.name and allowed(one, execution)
+    ]
+    same = [one for one in spelled if one.part["arguments"] == execution.arguments]
+    of_name = latest(alike) or latest(named) or latest(same) or latest(spelled)
+    return of_name or max(inside, key=start, default=None)
+
+
+def allowed(request: Request, execution: ToolCall) -> bool:
+    """Return whether the names differ in capitals and in spaces alone."""
+    names = request.part["name"], str(execution.name)
+    return len({name.lower().replace(" ", "") for name in names}) == 1
 
 
 def latest(some: Sequence[Request]) -> Request | None:

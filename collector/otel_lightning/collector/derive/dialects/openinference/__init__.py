@@ -15,6 +15,7 @@ from otel_lightning.collector.derive.dialects.openinference.flattened_messages i
 from otel_lightning.collector.derive.messages import text_blocks, tool_values
 from otel_lightning.collector.derive.rows import (
     AgentRun,
+    Attributes,
     LlmCall,
     Reader,
     Retrieval,
@@ -126,19 +127,31 @@ def _read_tool(span: Span) -> AgentRun | ToolCall | None:
         name=named or name.removesuffix(".__call__"),
         tool_call_id=reading.text(attributes, "tool_call.id", "tool.id")
         or message.get("tool_call_id"),
-        arguments=_arguments(value(attributes.get("input.value"))),
+        arguments=_arguments(value(attributes.get("input.value")), attributes),
         result=result,
     )
 
 
-def _arguments(given: Any) -> Any:
-    """Return a tool's arguments; of a Python tool recorded as args and kwargs, the kwargs."""
+def _arguments(given: Any, attributes: Attributes) -> Any:
+    """Return a tool's arguments; of a Python tool recorded as args and kwargs, by their names."""
     if isinstance(given, str) and given.startswith("{"):
         # Some packages write the `repr()` of a dictionary.
         given = json_text.parse_literal(given) or given
     if not isinstance(given, dict):
         return given
-    if "kwargs" in given and not given.get("args"):
-        return given["kwargs"]
+    match given:
+        case {"kwargs": dict(named)}:
+            args = given.get("args") or []
+            names = _parameter_names(attributes) if args else []
+            if isinstance(args, list) and len(args) <= len(names):
+                # The first parameters, because Python's positional arguments are in their order.
+                return {**dict(zip(names, args, strict=False)), **named}
+            return given
     # BeeAI's call of a tool.
     return given["input"] if given.keys() == {"input", "options"} else given
+
+
+def _parameter_names(attributes: Attributes) -> list[str]:
+    """Return the names of a tool's parameters: those of its schema, or of smolagents' own list."""
+    schema = json_text.as_object(json_text.parse(attributes.get("tool.parameters")))
+    return [*json_text.as_object(schema.get("properties") or schema)]

@@ -38,13 +38,6 @@ LAST_PIECES = {"opentelemetry.instrumentation.google_generativeai"}
 answers were streamed."""
 LOSE_ARGUMENTS = {"@traceloop/instrumentation-anthropic", "opentelemetry.instrumentation.bedrock"}
 """The scopes of packages that lose the arguments of tool calls in streams of Anthropic's models."""
-LEAVE_CACHED_OUT = {"@traceloop/instrumentation-anthropic", "openlit.instrumentation.anthropic"}
-"""The scopes of packages that leave Anthropic's cached tokens out of the input tokens, and of the
-total beside them."""
-
-LEAVE_REASONING_OUT = {"agent_framework"}
-"""The scopes of packages that leave Gemini's reasoning tokens out of the output tokens, as Gemini's
-own counts do."""
 
 
 @lru_cache(maxsize=64)
@@ -140,11 +133,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
         tools.read_as_gemini(call, span.memory)
     if plan.has_total:
         span_rows.count_hidden(call, reading.integer(attributes, *counts.TOTALS))
-    if span.scope_name in LEAVE_CACHED_OUT and call.input_tokens:
-        cached = (call.cached_input_tokens, call.cache_creation_input_tokens)
-        call.input_tokens += sum(filter(None, cached))
-    if span.scope_name in LEAVE_REASONING_OUT and call.output_tokens and span_rows.is_gemini(call):
-        call.output_tokens += call.reasoning_tokens or 0
+    counts.correct(call, span)
     if span.scope_name in LOSE_ARGUMENTS:
         lost_arguments.forget(call)
     if span.events:

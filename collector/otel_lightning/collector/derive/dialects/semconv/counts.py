@@ -1,9 +1,10 @@
 """Token counts of OpenTelemetry's GenAI conventions, under each known spelling of their keys."""
 
+from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import Fields
 from otel_lightning.collector.derive.messages import token_counts
-from otel_lightning.collector.derive.rows import Attributes
+from otel_lightning.collector.derive.rows import Attributes, LlmCall, Span
 
 USAGE = (
     ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
@@ -41,6 +42,30 @@ COUNTS = Fields(
 TOTALS = ("gen_ai.usage.total_tokens", "llm.usage.total_tokens")
 RAW_USAGE = ("gen_ai.usage.raw", "mirascope.response.usage")
 """Attributes with the provider's own usage object."""
+LEAVE_CACHED_OUT = {"@traceloop/instrumentation-anthropic", "openlit.instrumentation.anthropic"}
+"""The scopes of packages that leave Anthropic's cached tokens out of the input tokens, and of the
+total beside them."""
+LEAVE_REASONING_OUT = {"agent_framework", "openlit.instrumentation.google_ai_studio"}
+"""The scopes of packages that leave Gemini's reasoning tokens out of the output tokens, as Gemini's
+own counts do."""
+ESTIMATE = {"openlit.instrumentation.openai"}
+"""The scopes of packages that estimate the token counts of a stream whose provider sent none. Next
+to counts that the provider sent, they write the cached tokens, even if these are 0."""
+STREAMED, CACHED = "gen_ai.request.stream", USAGE[2][0]
+
+
+def correct(call: LlmCall, span: Span) -> None:
+    """Correct the token counts of packages that write something else under the usual keys."""
+    scope_name = span.scope_name
+    if scope_name in LEAVE_CACHED_OUT and call.input_tokens:
+        cached = (call.cached_input_tokens, call.cache_creation_input_tokens)
+        call.input_tokens += sum(filter(None, cached))
+    if scope_name in LEAVE_REASONING_OUT and call.output_tokens and span_rows.is_gemini(call):
+        call.output_tokens += call.reasoning_tokens or 0
+    is_streamed = span.attributes.get(STREAMED) == "true"
+    # OpenLIT's log record has the cached tokens always.
+    if scope_name in ESTIMATE and is_streamed and CACHED not in span.attributes:
+        call.input_tokens = call.output_tokens = call.cached_input_tokens = None
 
 
 def usage(attributes: Attributes) -> token_counts.Usage:

@@ -3,6 +3,9 @@
 LlamaIndex's instrumentation ends the span of a streamed call before the client sends the request,
 so the client's span is not below it, and their times do not overlap. Without a span around both,
 each is a trace of its own; both have the key of their history, so they are derived together.
+
+Google ADK's span of a streamed call ends likewise, and has no messages unless it was told to write
+them. Then the token counts tell which record of the client is of the same call.
 """
 
 from collections import defaultdict, deque
@@ -30,6 +33,7 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     of_framework = [call for call in calls if call.response_id is None]
     if not of_framework or len(of_framework) == len(calls):  # as in most traces
         return
+    yield from _without_content(of_framework, calls)
     framework = _by_input(of_framework)
     client = _by_input(call for call in calls if call.response_id is not None)
     for key in framework.keys() & client.keys():
@@ -49,6 +53,37 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
                 ]
                 if fitting:
                     yield whole, min(fitting, key=lambda own: time_order.of_call(own[0])).popleft()
+
+
+def _without_content(
+    of_framework: Iterable[LlmCall], calls: Iterable[LlmCall]
+) -> Iterator[tuple[LlmCall, LlmCall]]:
+    """Yield (framework's record without messages, client's record of the same counts) of one call.
+
+    They have the same parent and name the same model, and another instrumentation wrote the
+    client's record, which begins later.
+    """
+    clients = (call for call in calls if call.response_id is not None and call.content != "absent")
+    waiting: dict[Hashable, deque[LlmCall]] = defaultdict(deque)
+    for call in sorted(clients, key=order):
+        waiting[_counted(call)].append(call)
+    for whole in sorted((call for call in of_framework if _has_counts_alone(call)), key=order):
+        same = waiting.get(_counted(whole), deque())
+        while same and (same[0].start_ns or 0) < (whole.start_ns or 0):
+            same.popleft()
+        if same and same[0].scope_name != whole.scope_name:
+            yield whole, same.popleft()
+
+
+def _counted(call: LlmCall) -> Hashable:
+    place = call.trace_id, call.parent_span_id
+    return *place, call.request_model, call.input_tokens, call.output_tokens
+
+
+def _has_counts_alone(call: LlmCall) -> bool:
+    """Tell whether a record has both token counts and no messages, and a parent."""
+    is_counted = None not in (call.parent_span_id, call.input_tokens, call.output_tokens)
+    return is_counted and call.content == "absent" and call.error_type is None
 
 
 def _by_input(calls: Iterable[LlmCall]) -> dict[Hashable, list[LlmCall]]:

@@ -101,9 +101,13 @@ class _Requests:
 
     def _next_use(self, part: Part) -> Use:
         call_id = part.get("id") or ""
+        number = self.uses.get(call_id, 0) + 1
         if not call_id:
             self.has_one_without_id = True
-        number = self.uses[call_id] = self.uses.get(call_id, 0) + 1
+            # Agents of one rollout have histories of their own, so another one may have the number.
+            while (taken := self.by_use.get((call_id, number))) and not _agree(taken.part, part):
+                number += 1
+        self.uses[call_id] = number
         return call_id, number
 
     def _repeated_request(self, part: Part, call: LlmCall, *, is_recent: bool) -> Request | None:

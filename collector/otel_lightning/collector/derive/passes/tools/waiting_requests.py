@@ -1,7 +1,9 @@
 """Find the request that each execution of a tool belongs to."""
 
+import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
@@ -23,12 +25,14 @@ class WaitingRequests:
         # arguments of a name's requests are written when an execution's are compared with them.
         self._stacks: dict[tuple[Any, ...], list[Request]] = defaultdict(list)
         self._uncompared: dict[Any, list[Request]] = defaultdict(list)
+        # The names of tools that have the same letters and digits.
+        self._alike: dict[str, dict[Any, None]] = defaultdict(dict)
 
     def take(self, execution: ToolCall) -> Request | None:
         """Return the request that an execution belongs to: by id or, without one, the latest match.
 
-        Matches are tried in this order: same name and arguments, same name, and a name among the
-        arguments of a dispatcher.
+        Matches are tried in this order: same name and arguments, same name, the same two with a
+        name that providers allow, and a name among the arguments of a dispatcher.
         """
         if execution.tool_call_id and (request := self._by_its_id(execution.tool_call_id)):
             return request
@@ -52,15 +56,29 @@ class WaitingRequests:
     def _match(self, execution: ToolCall) -> Request | None:
         """Return the best match among the requests on the stacks."""
         name, arguments = execution.name, execution.arguments
+        return (
+            self._of_name(name, arguments)
+            or self._allowed(name, arguments)
+            or self._latest([(inside,) for inside in _names_inside(arguments)])
+        )
+
+    def _of_name(self, name: Any, arguments: Any) -> Request | None:
+        """Return the latest request of a name: with the same arguments or, without one, any."""
         if arguments is not None:
             for request in self._uncompared.pop(name, ()):
                 self._stacks[name, canonical(request.part.get("arguments"))].append(request)
         same_call = (name, None if arguments is None else canonical(arguments))
-        return (
-            self._latest([same_call])
-            or self._latest([(name,)])
-            or self._latest([(inside,) for inside in _names_inside(arguments)])
-        )
+        return self._latest([same_call]) or self._latest([(name,)])
+
+    def _allowed(self, name: Any, arguments: Any) -> Request | None:
+        """Return the latest request whose name differs only in what is no letter and no digit.
+
+        Providers allow no spaces, so CrewAI offers `Delegate work` as `delegate_work`, and
+        `searchWeb` as `search_web`.
+        """
+        others = (one for one in self._alike.get(letters(name), ()) if one != name)
+        found = (self._of_name(other, arguments) for other in others)
+        return next(filter(None, found), None)
 
     def _stack(self, until: int) -> None:
         """Put the requests that started before an execution on their stacks.
@@ -73,6 +91,7 @@ class WaitingRequests:
             request = self._later.pop()
             name = request.part.get("name")
             self._stacks[(name,)].append(request)
+            self._alike[letters(name)][name] = None
             if request.part.get("arguments") is None:
                 self._stacks[name, None].append(request)
             else:
@@ -114,6 +133,12 @@ class WaitingRequests:
 def canonical(arguments: Any) -> bytes:
     """Return the arguments of a tool call as JSON; equal arguments give equal bytes."""
     return dumps(arguments, sort_keys=True)
+
+
+@lru_cache(maxsize=1024)
+def letters(name: str | None) -> str:
+    """Return the letters and digits of a name, in lower case."""
+    return re.sub(r"[\W_]", "", name or "").lower()
 
 
 def _start(request: Request) -> int:
