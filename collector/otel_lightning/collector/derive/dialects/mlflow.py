@@ -8,6 +8,7 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.messages import (
     langchain_results,
+    llama_index_messages,
     payloads,
     pydantic_ai_messages,
     stream_chunks,
@@ -34,6 +35,8 @@ COUNTS = (
 TOOL_NAME, TOOL_ID, RESULT = "tool_name", "tool_id", "result"
 """Where MLflow's plugins for coding agents have a tool's name and the id of the call; and the key
 of the result in an object of its own."""
+FUNCTION = "mlflow.spanFunctionName"
+"""Where MLflow has the name of a tool that is a decorated function."""
 RETRIEVALS = {"RETRIEVER": "retriever", "RERANKER": "reranker"}
 CHUNKS = "mlflow.chunk.item."
 """How the names of the events begin that hold the chunks of a stream; their number follows."""
@@ -59,6 +62,8 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     """Read an MLflow span."""
     kind = str(_value(span, "mlflow.spanType"))
     if kind in OPERATIONS:
+        if llama_index_messages.is_prepared(_value(span, "mlflow.spanOutputs")):
+            return None
         return _read_call(span, OPERATIONS[kind])
     if kind == "TOOL":
         return _read_tool(span)
@@ -82,11 +87,14 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     whole = _spread(span)
     call.request_model = None if whole else _value(span, "model")
     sent, answer = (_value(span, f"mlflow.span{side}") for side in ("Inputs", "Outputs"))
-    sent = pydantic_ai_messages.request(sent) or sent
-    answer = pydantic_ai_messages.response(answer) or answer
+    for form in (pydantic_ai_messages, llama_index_messages):
+        sent, answer = form.request(sent) or sent, form.response(answer) or answer
     known = payloads.fill_from_request(call, sent, span.memory)
     if not known:  # a framework's request, which does not name the model
         request = sent if isinstance(sent, dict) else {**whole, "input": sent}
+        match sent:
+            case {"args": [str(prompt)]}:  # of a function that takes a text, such as LlamaIndex's
+                request = {"messages": prompt}
         call.input_messages = payloads.request_messages(request, span.memory)
         call.tool_definitions = payloads.request_tools(request)
     answer = _streamed(span) or answer
@@ -156,15 +164,30 @@ def _usage(span: Span) -> token_counts.Usage:
 
 
 def _read_tool(span: Span) -> ToolCall:
-    result = _value(span, "mlflow.spanOutputs")
+    result = tool_values.plain_result(_value(span, "mlflow.spanOutputs"))
     message = tool_values.tool_message(result)
     call_id = _value(span, TOOL_ID)
     if call_id and isinstance(result, dict) and result.keys() == {RESULT}:
         result = result[RESULT]
+    named = (_value(span, key) for key in (FUNCTION, TOOL_NAME))
     return span_rows.tool_call(
         span,
-        name=_value(span, "mlflow.spanFunctionName") or _value(span, TOOL_NAME) or span.name,
+        name=next(filter(None, named), None) or _own_name(span) or span.name,
         tool_call_id=message.get("tool_call_id") or call_id,
-        arguments=_value(span, "mlflow.spanInputs"),
+        arguments=_arguments(_value(span, "mlflow.spanInputs")),
         result=message.get("content", result),
     )
+
+
+def _own_name(span: Span) -> str | None:
+    """Return the name of a tool of LlamaIndex, whose span has that of a method."""
+    name = _value(span, "name") if "description" in span.attributes else None
+    return name if isinstance(name, str) else None
+
+
+def _arguments(given: Any) -> Any:
+    """Return a tool's arguments by name, without objects that are not the model's."""
+    if not isinstance(given, dict) or given.keys() != {"kwargs"}:
+        return given
+    named = json_text.as_object(given["kwargs"])
+    return {key: one for key, one in named.items() if not OBJECT.fullmatch(str(one))}

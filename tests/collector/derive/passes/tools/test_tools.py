@@ -240,10 +240,11 @@ def test_a_tool_is_not_joined_to_a_call_that_starts_in_the_same_millisecond() ->
     assert [(one.span_id, one.llm_span_id) for one in tools] == [("ran0", "ask0"), ("ran1", "ask1")]
 
 
-def test_a_frameworks_result_is_taken_out_of_the_object_that_gemini_needs() -> None:
-    result = {"type": "tool_call_response", "id": "c1", "response": {"result": 5}}
+@pytest.mark.parametrize("response", [{"result": 5}, '{"result": 5}'])
+def test_a_frameworks_result_is_taken_out_of_the_object_that_gemini_needs(response: Any) -> None:
+    result = {"type": "tool_call_response", "id": "c1", "response": response}
     history = [QUESTION, tool_request("c1", "add", {"a": 2}), {"role": "tool", "parts": [result]}]
-    for provider, expected in (("gcp.gemini", 5), ("openai", {"result": 5})):
+    for provider, expected in (("gcp.gemini", 5), ("openai", response)):
         attributes = {"gen_ai.provider.name": provider}
         first = span(chat([QUESTION], history[1], attributes), id="c1", parent="agent")
         ran = span({**TOOL, "gen_ai.tool.call.id": "c1"}, id="tool", parent="agent", at=2)

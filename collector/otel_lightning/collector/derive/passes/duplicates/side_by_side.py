@@ -65,9 +65,10 @@ def _without_content(
     """
     clients = (call for call in calls if call.response_id is not None and call.content != "absent")
     waiting: dict[Hashable, deque[LlmCall]] = defaultdict(deque)
-    for call in sorted(clients, key=order):
+    for call in sorted(clients, key=time_order.of_call):
         waiting[_counted(call)].append(call)
-    for whole in sorted((call for call in of_framework if _has_counts_alone(call)), key=order):
+    counted = filter(_has_counts_alone, of_framework)
+    for whole in sorted(counted, key=time_order.of_call):
         same = waiting.get(_counted(whole), deque())
         while same and (same[0].start_ns or 0) < (whole.start_ns or 0):
             same.popleft()
@@ -81,7 +82,7 @@ def _counted(call: LlmCall) -> Hashable:
 
 
 def _has_counts_alone(call: LlmCall) -> bool:
-    """Tell whether a record has both token counts and no messages, and a parent."""
+    """Return whether a record has both token counts and no messages, and a parent."""
     is_counted = None not in (call.parent_span_id, call.input_tokens, call.output_tokens)
     return is_counted and call.content == "absent" and call.error_type is None
 

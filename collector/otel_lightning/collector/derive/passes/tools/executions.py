@@ -15,6 +15,7 @@ from otel_lightning.collector.derive.messages.tool_parts import DENIED
 from otel_lightning.collector.derive.passes.tools.tool_requests import Request, read_requests
 from otel_lightning.collector.derive.passes.tools.waiting_requests import WaitingRequests
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
+from otel_lightning.collector.derive.text import json_text
 
 
 def join_tools(executions: Sequence[ToolCall], calls: Sequence[LlmCall]) -> list[ToolCall]:
@@ -108,8 +109,12 @@ def _filled(execution: ToolCall, request: Request) -> ToolCall:
 def _result(request: Request) -> Any:
     """Return a tool's result without the `{"result"}` object that frameworks send to Gemini."""
     value = _response(request)
-    is_wrapped = isinstance(value, dict) and value.keys() == {"result"}
-    return value["result"] if is_wrapped and span_rows.is_gemini(request.first_call) else value
+    if not span_rows.is_gemini(request.first_call):
+        return value
+    # OpenInference writes the object as a JSON text.
+    inside = json_text.parse(value) if isinstance(value, str) and value[:1] == "{" else value
+    is_wrapped = isinstance(inside, dict) and inside.keys() == {"result"}
+    return inside["result"] if is_wrapped else value
 
 
 def _response(request: Request) -> Any:
