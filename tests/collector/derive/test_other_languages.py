@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import only_call, span, text_message
+from support.spans import log, only_call, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.rows import Span
+from otel_lightning.collector.derive.rows import Event, Span
 
 CITY = {"city": "Rome"}
 SPELLED = json.dumps(CITY)
@@ -217,6 +217,160 @@ def test_the_chat_client_of_dotnet_is_read() -> None:
     assert (call.input_messages, call.finish_reason) == ([SYSTEM, QUESTION], "tool_calls")
     assert call.request_params["stop_sequences"] == ["a", "b"]
     assert [tool["name"] for tool in call.tool_definitions or ()] == ["sun"]
+
+
+# Semantic Kernel (.NET), InternalUtilities/src/Diagnostics/ModelDiagnostics.cs of 2026-08.
+
+
+def semantic_kernel(role: str, **more: Any) -> Event:
+    name = {"developer": "gen_ai.tool.developer"}.get(role, f"gen_ai.{role}.message")
+    said = {"role": role, "name": None, "content": None, "tool_calls": [], **more}
+    return Event(name, 1, {"gen_ai.event.content": json.dumps(said), "gen_ai.system": "openai"})
+
+
+def test_the_events_of_semantic_kernel_for_dotnet_are_read() -> None:
+    """A tool's message has no id there, and the event of a developer's message an odd name."""
+    history = (
+        semantic_kernel("developer", content="Be brief."),
+        semantic_kernel("user", content="Is it sunny in Rome?"),
+    )
+    asked = [{"id": "call_1", "type": "function", "function": {"name": "sun", "arguments": CITY}}]
+    asks = {"role": "assistant", "content": None, "tool_calls": asked}
+    chosen = {"index": 0, "message": asks, "tool_calls": asked, "finish_reason": "ToolCalls"}
+    ask = Event("gen_ai.choice", 2, {"gen_ai.event.content": json.dumps(chosen)})
+    given = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    ran = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "sun",
+        "gen_ai.tool.call.arguments": SPELLED,
+        "gen_ai.tool.call.result": "It shines.",
+    }
+    more = (
+        semantic_kernel("assistant", tool_calls=asked),
+        semantic_kernel("tool", content="It shines."),
+    )
+    spans = [
+        span({"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "w"}, id="p", ends=9),
+        span(given, id="a", parent="p", at=1, events=(*history, ask)),
+        span(ran, id="tool", parent="p", at=3),
+        span(given, id="b", parent="p", at=5, events=(*history, *more)),
+    ]
+    derived = derive(spans, [])
+    first, second = derived.llm_calls
+    assert first.input_messages == [SYSTEM, QUESTION]
+    assert (first.output_messages or [{}])[0]["parts"] == [ASKED]
+    assert (second.input_messages or [])[:2] == [SYSTEM, QUESTION]
+    (tool,) = derived.tool_calls
+    assert (tool.tool_call_id, tool.llm_span_id, tool.source) == ("call_1", "a", "both")
+
+
+# LangChain4j (Java), langchain4j-observation of 2026-08: a listener for Micrometer.
+
+
+def test_langchain4js_observations_have_models_and_counts() -> None:
+    given = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "OPEN_AI",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.model": "m-1",
+        "outcome": "SUCCESS",
+        "output_tokens": "3",
+        "input_tokens": "10",
+    }
+    call = only_call(span(given, name="chat m"))
+    assert (call.request_model, call.input_tokens, call.output_tokens) == ("m", 10, 3)
+    unknown = {"gen_ai.request.model": "unknown", "gen_ai.response.model": "unknown"}
+    call = only_call(span({**given, **unknown, "outcome": "ERROR"}, status="ERROR"))
+    assert (call.request_model, call.response_model, call.error_type) == (None, None, "_OTHER")
+    named = {"openinference.span.kind": "LLM", "llm.model_name": "unknown"}
+    call = only_call(span({**named, "llm.token_count.total": 3}))
+    assert (call.request_model, call.response_model) == (None, None)  # OpenInference for Spring AI
+
+
+# OpenTelemetry's agent for Java, openai-java-1.1/library of 2026-08: content is in log records.
+
+
+def test_opentelemetrys_records_of_javas_openai_client_are_read() -> None:
+    function = {"name": "sun", "arguments": SPELLED}
+    asks = {"tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
+    told: list[tuple[str, str, dict[str, Any]]] = [
+        ("a", "system.message", {"role": "developer", "content": "Be brief."}),
+        ("a", "user.message", {"content": "Is it sunny in Rome?"}),
+        ("a", "choice", {"finish_reason": "tool_calls", "index": 0, "message": asks}),
+        ("b", "system.message", {"role": "developer", "content": "Be brief."}),
+        ("b", "user.message", {"content": "Is it sunny in Rome?"}),
+        ("b", "assistant.message", asks),
+        ("b", "tool.message", {"id": "call_1", "content": "It shines."}),
+        ("b", "choice", {"finish_reason": "stop", "index": 0, "message": {"content": "Yes."}}),
+    ]
+    logs = [
+        log(f"gen_ai.{kind}", trace="t1", span_id=of, body=body, at=at)
+        for at, (of, kind, body) in enumerate(told)
+    ]
+    given = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", **MODEL, **COUNTS}
+    spans = [
+        span({}, id="p", ends=20),
+        *(span({**given, "gen_ai.response.id": one}, id=one, parent="p") for one in "ab"),
+    ]
+    derived = derive(spans, logs)
+    asked = {**ASKED, "arguments_raw": SPELLED}
+    first, second = derived.llm_calls
+    assert (first.output_messages or [{}])[0]["parts"] == [asked]
+    assert (second.input_messages or [])[:3] == [
+        *(SYSTEM, QUESTION),
+        {"role": "assistant", "parts": [asked]},
+    ]
+    (tool,) = derived.tool_calls
+    assert (tool.name, tool.result, tool.llm_span_id) == ("sun", "It shines.", "a")
+
+
+# Genkit (Go), go/core/tracing/tracing.go and go/ai/tools.go of 2026-08.
+
+
+def test_genkits_calls_and_tools_in_go_are_read() -> None:
+    def action(subtype: str, name: str, at: float, sent: Any, told: Any) -> Span:
+        given = {
+            "genkit:name": name,
+            "genkit:state": "success",
+            "genkit:type": "action",
+            "genkit:metadata:subtype": subtype,
+            "genkit:input": sent,
+            "genkit:output": told,
+        }
+        parent = None if subtype == "flow" else "flow"
+        return span(given, id=f"{subtype}{at}", parent=parent, name=name, at=at)
+
+    asks = {"role": "model", "content": [{"toolRequest": {"input": CITY, "name": "sun"}}]}
+    sent = {
+        "messages": [
+            {"role": "system", "content": [{"text": "Be brief."}]},
+            {"role": "user", "content": [{"text": "Is it sunny in Rome?"}]},
+        ],
+        "tools": [{"name": "sun", "description": "Tell.", "inputSchema": {"type": "object"}}],
+    }
+    usage = {"inputTokens": 10, "outputTokens": 3}
+    response = {"name": "sun", "output": "It shines."}
+    results = {"role": "tool", "content": [{"toolResponse": response}]}
+    ends = {"role": "model", "content": [{"text": "Yes."}]}
+    derived = derive(
+        [
+            action("flow", "weather", 0, "Rome", "Yes."),
+            action("model", "googleai/m", 1, sent, {"message": asks, "usage": usage}),
+            action("tool.v2", "sun", 3, CITY, {"output": "It shines."}),
+            action(
+                *("model", "googleai/m", 5),
+                {**sent, "messages": [*sent["messages"], asks, results]},
+                {"message": ends, "finishReason": "stop", "usage": usage},
+            ),
+        ],
+        [],
+    )
+    first, second = derived.llm_calls
+    assert (first.provider, first.request_model, first.input_tokens) == ("googleai", "m", 10)
+    assert (first.input_messages, second.finish_reason) == ([SYSTEM, QUESTION], "stop")
+    (tool,) = derived.tool_calls
+    assert (tool.name, tool.arguments, tool.result) == ("sun", CITY, "It shines.")
+    assert (tool.source, tool.llm_span_id) == ("both", "model1")
 
 
 # Eino (Go), eino-ext/callbacks/apmplus/apmplus.go of 2026-07.

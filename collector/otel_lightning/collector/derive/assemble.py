@@ -15,6 +15,7 @@ from otel_lightning.collector.derive.histories.lost_arguments import history
 from otel_lightning.collector.derive.histories.state import ToolTexts, state_hash
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.messages.packing import unpack
+from otel_lightning.collector.derive.messages.tool_parts import DENIED
 from otel_lightning.collector.derive.parse import ParsedRows, complete_calls, read
 from otel_lightning.collector.derive.passes import retrievals
 from otel_lightning.collector.derive.passes.answers import finish_reasons, unanswered_calls
@@ -252,9 +253,10 @@ def _tool_calls(
             tool_ids.unify(own_calls)
             lost_arguments.recall(own_calls)
             own = join_tools(own, own_calls)
-        for tool in own:
+        ran = [tool for tool in own if tool.source != DENIED]
+        for tool in ran:
             tool.rollout_id = rollout_id
-        rows += own
+        rows += ran
     return rows
 
 

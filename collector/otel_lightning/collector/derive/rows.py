@@ -18,6 +18,8 @@ Message = dict[str, Any]
 `finish_reason`."""
 
 
+MOST_DIGITS = 19
+"""Digits of the largest number that an attribute can be."""
 MILLISECOND = 1_000_000
 """Nanoseconds in a millisecond."""
 
@@ -48,6 +50,16 @@ class Log:
     resource: Attributes
     scope_name: str | None
     observed_ns: int | None = None
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Sort key: when it happened, when it was observed, and its number in its process.
+
+        Records of equal keys stay in the order in which they were received.
+        """
+        number = self.attributes.get("event.sequence", "")
+        is_number = number.isdecimal() and len(number) <= MOST_DIGITS
+        return self.time_ns or 0, self.observed_ns or 0, int(number) if is_number else 0
 
 
 class Span(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.captures import load
 from support.dialects_page import DATA
-from support.spans import log, span
+from support.spans import chat, log, span, text_message, tool_request, tool_response
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.parse import read
@@ -241,3 +241,29 @@ def test_a_request_whose_end_was_not_logged_has_the_messages_before_it() -> None
         assert call.content == "truncated"
     (call,) = derive([requested(1)], bodies(1, body[: body.index("Hi")], ANSWER)).llm_calls
     assert (call.input_messages, call.content) == (None, "truncated")
+
+
+@pytest.mark.parametrize(("decision", "rows"), [("reject", []), ("accept", ["c1"])])
+def test_a_tool_that_was_denied_has_no_row(decision: str, rows: list[str]) -> None:
+    question = text_message("user", "Is it sunny?")
+    refused = {"span.type": "tool.blocked_on_user", "decision": decision, "source": "config"}
+    history = [question, tool_request("c1", "sun", {}), tool_response("c1", "You may not.")]
+    spans = [
+        span(chat([question], tool_request("c1", "sun", {})), id="ask"),
+        span(
+            {
+                "span.type": "tool",
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": "sun",
+                "gen_ai.tool.call.id": "c1",
+            },
+            id="tool",
+            name="claude_code.tool",
+            at=2,
+        ),
+        span(refused, id="asked", parent="tool", name="claude_code.tool.blocked_on_user", at=2),
+        span(chat(history, text_message("assistant", "No.")), id="answer", at=4),
+    ]
+    assert [tool.tool_call_id for tool in derive(spans, []).tool_calls] == rows
+    alone = derive(spans[1:3], []).tool_calls
+    assert [tool.tool_call_id for tool in alone] == rows

@@ -12,6 +12,7 @@ from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.dialects.semconv import tools as semconv_tools
 from otel_lightning.collector.derive.messages import finish, messages, payloads, token_counts
+from otel_lightning.collector.derive.messages.tool_parts import DENIED
 from otel_lightning.collector.derive.passes.answers.request_bodies import ANSWERED, SENT
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
@@ -19,6 +20,8 @@ from otel_lightning.collector.derive.text import json_text
 NAME = "claude_code"
 RANK = 65
 KIND = "span.type"
+ASKED = "tool.blocked_on_user"
+"""The type of the span in which the user, or a rule, decides whether a tool may run."""
 COUNTS = {
     "input_tokens": "input_tokens",
     "output_tokens": "output_tokens",
@@ -44,6 +47,10 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
         return _read_call(span)
     if kind == "tool":
         return _read_tool(span)
+    if kind == ASKED:
+        # The tool's own span is around this one, and has no other mark of the denial.
+        is_denied = span.attributes.get("decision") == "reject"
+        return span_rows.tool_call(span, None, source=DENIED) if is_denied else None
     # A `tool.execution` is below its `tool`, and has the error that the tool ended in.
     return semconv.read(span)
 

@@ -23,6 +23,8 @@ NAME = "observed"
 RANK = 110
 CONVERSATION_KEYS = ("lmnr.association.properties.session_id", "confident.trace.thread_id")
 OPERATIONS = {**dict.fromkeys(("llm", "generation", "model"), "chat"), "embedding": "embeddings"}
+TOOLS = ("tool", "tool.v2")
+"""The types of executions. The second is Genkit's in Go, whose results are in `output`."""
 AGENT_KINDS = {"agent": "agent", "workflow": "workflow", "flow": "workflow"}
 RETRIEVALS = {"rag": "retriever", "retriever": "retriever", "reranker": "reranker"}
 TYPES = ("span.type", "span.kind", "span_kind", "observation.type", "metadata:subtype")
@@ -102,7 +104,7 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     if keys and kind in OPERATIONS:
         embeds = keys.output is None and "embed" in span.name.lower()
         return _read_call(span, keys, "embeddings" if embeds else OPERATIONS[kind])
-    if keys and kind == "tool":
+    if keys and kind in TOOLS:
         return _read_tool(span, keys)
     if keys and kind in RETRIEVALS:
         sent, found = (_content(span, key) for key in (keys.input, keys.output))
@@ -137,12 +139,16 @@ def _read_tool(span: Span, keys: Keys) -> ToolCall:
     match arguments:
         case {"action": str(named), "params": inner} if named == name:  # Browser Use's
             arguments = inner
+    result = _content(span, keys.output)
+    match result:
+        case {"output": inner} if span.attributes.get(keys.kind) == TOOLS[1]:
+            result = inner
     return span_rows.tool_call(
         span,
         name,
         tool_call_id=reading.text(span.attributes, "tool.call.id"),
         arguments=arguments,
-        result=_content(span, keys.output),
+        result=result,
     )
 
 

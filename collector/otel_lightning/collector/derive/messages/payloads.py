@@ -35,6 +35,8 @@ GEMINI_REASONS = {1: "stop", 2: "length", 3: "content_filter"}
 OMITTED = ("<openai.Omit object at 0x", "<openai.NotGiven object at 0x", "NOT_GIVEN")
 NOT_PARAMETERS = {"model", "modelId", *HISTORIES, *SYSTEMS, "tools", *CONFIGS, "extra_headers"}
 MODELS = ("model", "modelId")
+NO_MODEL = {"none", "unknown"}
+"""What Spring AI and LangChain4j write where they know no model."""
 ANSWERED_BY = ("model", "model_version", "modelVersion")
 """The keys of a response that name the model."""
 IDS = ("id", "response_id", "responseId")
@@ -113,12 +115,14 @@ def _parameters(config: Payload) -> dict[str, Any]:
 
 
 def model_name(name: str | None) -> str | None:
-    """Return the name of a model without the path of Google's resource names.
+    """Return the name of a model without the path of Google's resource names; None for no model.
 
     Example:
         >>> model_name("projects/p/locations/l/publishers/google/models/gemini-2.5-flash")
         'gemini-2.5-flash'
     """
+    if name in NO_MODEL:
+        return None
     if name and name.startswith(("projects/", "publishers/")):
         return name.rpartition("/models/")[2]
     return name

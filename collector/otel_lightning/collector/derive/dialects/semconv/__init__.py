@@ -98,6 +98,7 @@ COUNTED = {
     *("gen_ai.completion", "gen_ai.response.text", "gen_ai.response.tool_calls"),
 }
 """Keys of what only an answer has: one of them, with the requested model, makes a call."""
+ADK_REQUEST = "gcp.vertex.agent.llm_request"
 NOT_CALLS = {
     *("chain", "create_agent", "execute_task", "execute_event_loop_cycle", "plan", "task"),
     *(f"{what}_memory" for what in ("create", "delete", "search", "update", "upsert")),
@@ -107,7 +108,12 @@ NOT_CALLS = {
 
 
 def matches(span: Span) -> bool:
-    """Return whether the span names a GenAI operation, or has keys of a model call or a tool."""
+    """Return whether the span names a GenAI operation, or has keys of a model call or a tool.
+
+    Google ADK for Java names its own operation, and has the messages where `generic` reads them.
+    """
+    if ADK_REQUEST in span.attributes and _operation(span) == failed_early.ADK_CALL:
+        return False
     return _operation(span) is not None or _has_call_evidence(span) or _is_tool(span, "")
 
 

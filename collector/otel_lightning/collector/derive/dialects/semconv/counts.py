@@ -7,8 +7,9 @@ from otel_lightning.collector.derive.messages import token_counts
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Span
 
 USAGE = (
-    ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
-    ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+    ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "input_tokens"),
+    # The last ones are those of LangChain4j's listener for Micrometer.
+    ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "output_tokens"),
     (
         "gen_ai.usage.cache_read.input_tokens",
         "gen_ai.usage.cache_read_input_tokens",

@@ -21,6 +21,7 @@ EVENTS = "events"
 """The attribute in which early pydantic-ai lists the events that others send separately."""
 MESSAGE_EVENTS = {
     "gen_ai.system.message": "system",
+    "gen_ai.tool.developer": "system",  # Semantic Kernel's in .NET
     "gen_ai.user.message": "user",
     ASSISTANT: "assistant",
     TOOL: "tool",
@@ -73,8 +74,8 @@ def _in_order(records: Iterable[_Record]) -> Iterator[tuple[str, Any]]:
     yield from ((log.event_name or "", message) for log, message in known)
 
 
-def _time(record: _Record) -> tuple[int, int]:
-    return record[0].time_ns or 0, record[0].observed_ns or 0
+def _time(record: _Record) -> tuple[int, ...]:
+    return record[0].order
 
 
 def _is_conversation(found: list[tuple[str, dict[str, Any]]]) -> bool:
@@ -178,7 +179,13 @@ def _log_message(name: str, log: Log) -> dict[str, Any]:
 def _with_role(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     inner = fields.get("message")
     inner = inner if isinstance(inner, dict) else {"content": inner} if inner else {}
-    return {**fields, **inner, "role": MESSAGE_EVENTS[name]}
+    message = {**fields, **inner, "role": MESSAGE_EVENTS[name]}
+    content = message.get("content")
+    if isinstance(content, dict) and isinstance(content.get("parts"), list):
+        # Google ADK for Go writes Gemini's content, and its answers as messages of the user.
+        del message["content"]
+        message |= {"parts": content["parts"], "role": content.get("role") or message["role"]}
+    return message
 
 
 def listed(text: str | None) -> list[Any] | None:

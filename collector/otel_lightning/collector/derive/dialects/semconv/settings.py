@@ -64,6 +64,9 @@ class Settings:
             if asked != self.request_model:
                 self.response_model = self.response_model or self.request_model
             self.request_model = asked
+        for name in ("request_model", "response_model"):
+            if getattr(self, name) in payloads.NO_MODEL:
+                setattr(self, name, None)
         self.parameters = _parameters(attributes, _parameter_names(tuple(attributes)))
         self.reasons = finish_reasons(attributes)
         self.finish_reason = finish.reason(self.reasons[0])

@@ -47,7 +47,10 @@ FAILED = "gen_ai.tool.error.type"
 """Rig's key of the type of a tool's error."""
 SPRING = "spring.ai.tool.definition.name"
 NAMES = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name", SPRING)
-IDS = ("gen_ai.tool.call.id", "spring.ai.tool.call.id", "tool_call.id")
+IDS = (
+    *("gen_ai.tool.call.id", "spring.ai.tool.call.id", "tool_call.id"),
+    "gen_ai.tool_call.id",  # Google ADK's in Java
+)
 WRAPPERS = frozenset(("input_str", "tool_name", "args", "ArgumentsInJSON"))
 """Each wrapper that frameworks put around arguments has one of these keys."""
 _ALONE = {"result": set(), "Response": {"Extra", "ToolOutput"}}

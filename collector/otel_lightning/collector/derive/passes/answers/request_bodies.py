@@ -26,8 +26,6 @@ KIND, REQUESTED = "span.type", "llm_request"
 """The attribute of a span that tells a request, and its value."""
 LATEST_NS = 1_000_000_000
 """A response's record is written at the end of its span, before or after it by less than this."""
-MOST_DIGITS = 19
-"""Digits of the largest number that an attribute can be."""
 
 
 class Bodies(NamedTuple):
@@ -66,13 +64,13 @@ def grouped(bodies: Iterable[Log]) -> Bodies:
     """Return the log records of each request.
 
     Args:
-        bodies: Log records with bodies: see `is_body`.
+        bodies: Log records with bodies (see `is_body`), in their order.
     """
     sent: dict[tuple[str, str], Log] = {}
     answered: list[Log] = []
     waiting: dict[tuple[str | None, ...], list[Log]] = defaultdict(list)
     records: dict[tuple[str, str], list[Log]] = defaultdict(list)
-    for log in sorted(bodies, key=_place):
+    for log in bodies:
         trace_id, attributes = log.trace_id or "", log.attributes
         source = trace_id, *map(attributes.get, SOURCES)
         if not attributes.get(REQUEST):
@@ -100,10 +98,3 @@ def grouped(bodies: Iterable[Log]) -> Bodies:
         else:
             by_parent[trace_id, log.span_id or ""].append(both)
     return Bodies(records, by_parent)
-
-
-def _place(log: Log) -> tuple[int, int]:
-    """Return the sort key of records: by time, then by the number that their process gave them."""
-    number = log.attributes.get("event.sequence", "")
-    is_number = number.isdecimal() and len(number) <= MOST_DIGITS
-    return log.time_ns or 0, int(number) if is_number else 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from otel_lightning.collector.derive.messages.tool_parts import DENIED
 from otel_lightning.collector.derive.rows import AgentRun, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, nearest_above
 
@@ -9,13 +10,17 @@ from otel_lightning.collector.derive.span_tree import Nodes, nearest_above
 def tools(executions: Iterable[ToolCall], nodes: Nodes) -> list[ToolCall]:
     """Drop a tool's span below another span of the same tool, or of the same tool call.
 
-    Fields that only the inner span has are copied to the outer one.
+    Fields that only the inner span has are copied to the outer one. A span that tells that a tool
+    was denied makes the tool's span around it denied.
     """
     by_place = {(tool.trace_id or "", tool.span_id or ""): tool for tool in executions}
     above = nearest_above(nodes, by_place)
     outermost = []
     for place, tool in by_place.items():
         outer = by_place[above[place]] if place in above else None
+        if outer is not None and tool.source == DENIED:
+            outer.source = DENIED
+            continue
         if outer is None or not _is_same(outer, tool):
             outermost.append(tool)
             continue

@@ -26,8 +26,8 @@ def join_tools(executions: Sequence[ToolCall], calls: Sequence[LlmCall]) -> list
         calls: Its model calls, in order.
 
     Returns:
-        The executions. A request without a span counts as executed only if it has a response that
-        does not say that the tool was denied.
+        The executions, and the tools that were denied (`source`). A request without a span counts
+        as executed only if it has a response that does not say that the tool was denied.
     """
     hosted = [tool for call in calls if _has_hosted(call) for tool in _hosted(call)]
     requests = read_requests(calls)
@@ -90,6 +90,8 @@ def _hosted_result(response: Any) -> Any:
 def _filled(execution: ToolCall, request: Request) -> ToolCall:
     """Complete a tool span's row from the messages. A dispatcher gets the name of the real tool."""
     request.is_joined = True
+    if execution.source == DENIED:
+        return execution
     part, arguments = request.part, execution.arguments
     are_by_name = isinstance(arguments, dict) and not tool_values.is_a_call(arguments)
     # The span's own arguments are kept if they are by name and the span has the tool's name. The
