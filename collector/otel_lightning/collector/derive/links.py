@@ -56,8 +56,8 @@ def ties(parsed: ParsedRows) -> Ties:
         for response in (call.response_id, previous, call.conversation_id):
             if response:
                 tied[trace_id, f"response:{response}"] = None
-        if not call.parent_span_id:
-            tied.update(((trace_id, key), None) for key in equal_keys.trace_keys(call))
+        own = equal_keys.trace_keys(call, parsed.nodes)
+        tied.update(((trace_id, key), None) for key in own)
     traces, keys = list(map(itemgetter(0), tied)), list(map(itemgetter(1), tied))
     of_tools = [*_of_tools(parsed), *_of_sdks(parsed)]
     return Ties(

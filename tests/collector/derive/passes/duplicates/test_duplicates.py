@@ -58,6 +58,20 @@ def test_a_failed_call_that_three_instrumentations_recorded_is_one() -> None:
     assert [run.kind for run in rows.agent_runs] == ["workflow", "agent"]
 
 
+def test_a_failed_call_below_a_span_that_was_sent_under_another_id_is_one() -> None:
+    """LangSmith's own ids: those of its span, and those that the client's record below it names."""
+    asking = {"gen_ai.input.messages": [QUESTION]}
+    whole = failed("t1", 0, 4, asking)
+    inner = failed("t2", 1, 3, asking)._replace(
+        span_id="s2", parent_span_id="unsent", scope_name="client"
+    )
+    (call,) = derive([whole, inner], []).llm_calls
+    assert (call.trace_id, call.merged_span_ids) == ("t2", ["s1"])
+    assert trace_keys([whole], []) & trace_keys([inner], [])
+    above = span({}, trace="t2", id="unsent", ends=9)
+    assert len(derive([whole, inner, above], []).llm_calls) == 2
+
+
 @pytest.mark.parametrize("scopes", [("a",), ("a", "b"), ("a", "b", "c")])
 def test_parallel_calls_that_failed_stay_as_many_however_many_packages_recorded_them(
     scopes: tuple[str, ...],

@@ -67,6 +67,22 @@ def test_a_clients_record_of_the_same_messages_is_the_frameworks_call(
     assert len(calls(framework("a", 0), own)) == count
 
 
+@pytest.mark.parametrize(("question", "count"), [("Hi", 1), ("Hello?", 2)])
+def test_a_record_that_names_no_requested_model_is_the_clients_call(
+    question: str, count: int
+) -> None:
+    """As Langfuse's wrapper of the OpenAI client writes inside LangSmith's."""
+    whole, own = framework("a", 0.1, ends=0.4), sdk("b", 0)
+    for one in (whole, own):
+        one.attributes["gen_ai.usage.input_tokens"] = "31"  # type: ignore[index]
+    del whole.attributes["gen_ai.request.model"]  # type: ignore[attr-defined]
+    told = chat([text_message("user", question)], text_message("assistant", "Hello"))
+    own.attributes.update(span(told).attributes)  # type: ignore[attr-defined]
+    found = calls(whole, own)
+    assert len(found) == count
+    assert {call.response_id for call in found if call.request_model} == {"msg_b"}
+
+
 def test_records_without_counts_are_not_told_by_time_alone() -> None:
     uncounted = framework("a", 0), sdk("b", 0.2)
     for one in uncounted:

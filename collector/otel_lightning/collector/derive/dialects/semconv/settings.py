@@ -10,7 +10,7 @@ from otel_lightning.collector.derive.dialects.semconv.call_messages import (
     SENTRY_INPUT,
     SENTRY_TOOLS,
 )
-from otel_lightning.collector.derive.messages import finish
+from otel_lightning.collector.derive.messages import finish, payloads
 from otel_lightning.collector.derive.rows import Attributes
 from otel_lightning.collector.derive.text import json_text
 

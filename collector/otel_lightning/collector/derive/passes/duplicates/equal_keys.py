@@ -13,6 +13,7 @@ from otel_lightning.collector.derive.passes.duplicates.merged_records import (
     tool_call_ids,
 )
 from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.derive.span_tree import Nodes, Place
 from otel_lightning.collector.derive.text.json_text import dumps
 
 SAME_TIME_NS = 10_000_000_000
@@ -20,11 +21,11 @@ SAME_TIME_NS = 10_000_000_000
 start to be merged."""
 
 
-def pairs(records: Sequence[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
+def pairs(records: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[LlmCall, LlmCall]]:
     """Yield two records of one call each: those with an equal key that belong together."""
     yield from _same_response(records)
-    yield from _late_answers(records)
-    yield from failures(records)
+    yield from _late_answers(records, nodes)
+    yield from failures(records, nodes)
     yield from _without_ids(records)
 
 
@@ -64,7 +65,7 @@ def _same_response(records: Iterable[LlmCall]) -> Iterator[tuple[LlmCall, LlmCal
                 latest = call
 
 
-def _late_answers(records: Sequence[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
+def _late_answers(records: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[LlmCall, LlmCall]]:
     """Yield the calls whose streamed answer was recorded as a separate span, and that span.
 
     It belongs to the latest earlier call with the same input and parent that has no answer. The
@@ -74,7 +75,7 @@ def _late_answers(records: Sequence[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall
         return
     waiting: dict[tuple[Any, ...], list[LlmCall]] = defaultdict(list)
     for call in sorted(records, key=time_order.of_call):
-        key = _request_key(call)
+        key = _request_key(call, nodes)
         # Logfire writes the answer of a stream as a log: a span that starts and ends at one time.
         if is_instant(call) and (call.error_type or has_output(call)):
             unanswered = waiting.get(key) or waiting.get(_without_error(key))
@@ -84,33 +85,47 @@ def _late_answers(records: Sequence[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall
             waiting[key].append(call)
 
 
-def _request_key(call: LlmCall) -> tuple[Any, ...]:
+def _request_key(call: LlmCall, nodes: Nodes) -> tuple[Any, ...]:
     """Return what a request shares with the record of its answer; the error is the last of it."""
     # A packed input is the same JSON text that `dumps` returns.
     sent = call.packed[0] if call.packed else dumps(call.input_messages)
-    return (*_shared_key(call), sent, call.error_type)
+    return (*_shared_key(call, nodes), sent, call.error_type)
 
 
 def _without_error(key: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*key[:-1], None)
 
 
-def _shared_key(call: LlmCall) -> tuple[Any, ...]:
+def _shared_key(call: LlmCall, nodes: Nodes) -> tuple[Any, ...]:
     """Return the key that a call's other records share: service, model and parent.
 
     The parent is None for a call without one, whose other records may be in separate traces.
     """
-    place = (call.trace_id, call.parent_span_id) if call.parent_span_id else None
-    return call.service_name, call.request_model, place
+    return call.service_name, call.request_model, None if _is_root(call, nodes) else _above(call)
 
 
-def trace_keys(call: LlmCall) -> Iterator[str]:
+def _above(call: LlmCall) -> Place:
+    return call.trace_id, call.parent_span_id or ""
+
+
+def _is_root(call: LlmCall, nodes: Nodes) -> bool:
+    """Return whether the span of a call has no parent, or one that was not recorded.
+
+    LangSmith sends its spans under other ids than those that its client's instrumentation saw.
+    """
+    return _above(call) not in nodes
+
+
+def trace_keys(call: LlmCall, nodes: Nodes) -> Iterator[str]:
     """Yield the keys by which separate traces with records of one call find each other.
 
     Args:
-        call: A call as recorded by one span without a parent.
+        call: A call as recorded by one span.
+        nodes: All spans.
     """
-    failure_key = failure(call)
+    if not _is_root(call, nodes):
+        return
+    failure_key = failure(call, nodes)
     if failure_key:
         yield f"failure:{failure_key}"
     if failure_key and not is_instant(call):  # it is not the end of a stream that failed
@@ -125,10 +140,10 @@ def _is_half(call: LlmCall) -> bool:
     return is_instant(call) or not has_output(call)
 
 
-def failures(records: Iterable[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
+def failures(records: Iterable[LlmCall], nodes: Nodes) -> Iterator[tuple[LlmCall, LlmCall]]:
     """Yield the record around a failed call, and one inside it by another instrumentation."""
     failed = [record for record in records if record.error_type]
-    for calls in _with_equal_key(failed, failure):
+    for calls in _with_equal_key(failed, lambda call: failure(call, nodes)):
         ended = sorted(calls, key=lambda call: (call.end_ns or 0, time_order.of_call(call)))
         outer = [call for call in ended if call.content != "absent"]
         # An outer record takes one inner record at most, so parallel calls that failed stay apart.
@@ -196,7 +211,7 @@ def _overlaps(one: LlmCall, other: LlmCall) -> bool:
     return (one.start_ns or 0) < (other.end_ns or 0) and (other.start_ns or 0) < (one.end_ns or 0)
 
 
-def failure(call: LlmCall) -> tuple[Any, ...] | None:
+def failure(call: LlmCall, nodes: Nodes) -> tuple[Any, ...] | None:
     """Return the key that all records of a failed call share; None if it has a response id.
 
     The records are children of one span, or separate traces that began in the same interval of
@@ -204,8 +219,8 @@ def failure(call: LlmCall) -> tuple[Any, ...] | None:
     """
     if not call.error_type or call.response_id:
         return None
-    since = None if call.parent_span_id else (call.start_ns or 0) // SAME_TIME_NS
-    return (*_shared_key(call), since)
+    since = (call.start_ns or 0) // SAME_TIME_NS if _is_root(call, nodes) else None
+    return (*_shared_key(call, nodes), since)
 
 
 def _contains(outer: LlmCall, inner: LlmCall) -> bool:

@@ -57,11 +57,11 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
     by_place = {place_of(call): call for call in calls}
     above = nearest_above(nodes, by_place)
     below = nested.calls_below(by_place, nodes, above, between)
-    repeated = {place_of(call) for _, call in equal_keys.failures(by_place.values())}
+    repeated = {place_of(call) for _, call in equal_keys.failures(by_place.values(), nodes)}
     aggregates = nested.find_aggregates(below, repeated)
     records = [call for place, call in by_place.items() if place not in aggregates]
     pairs = [
-        *equal_keys.pairs(records),
+        *equal_keys.pairs(records, nodes),
         *sdk_records.pairs(records),
         *side_by_side.pairs(records),
         *nested.pairs(by_place, below, aggregates),

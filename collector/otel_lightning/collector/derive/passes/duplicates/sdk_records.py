@@ -44,7 +44,9 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
         for at in sorted(ends):
             yield from ((f"{kind} {at}", is_sdks) for kind in _kinds(call))
     if call.history.input_hash and (_is_clients(call) or _is_frameworks(call)):
-        yield f"{_kind(call)} {call.history.input_hash}", _is_clients(call)
+        kinds = _clients_kinds(call) if _is_clients(call) else [_kind(call)]
+        for kind in kinds:
+            yield f"{kind} {call.history.input_hash}", _is_clients(call)
 
 
 def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
@@ -69,7 +71,8 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
         for own in of_sdk
         if own.content != "absent" or own.response_id is None or own.response_id not in named
         if (own.trace_id, own.parent_span_id) not in known
-        for whole in (one for kind in _kinds(own) for one in wholes.get(kind, ()))
+        for kind in (_kinds(own) if own.content == "absent" else _clients_kinds(own))
+        for whole in wholes.get(kind, ())
         if whole is not own
         and (_contains(whole, own) or _is_inside(whole, own))
         and (own.content == "absent" or _alike(whole, own))
@@ -135,6 +138,15 @@ def _kinds(call: LlmCall) -> list[tuple[object, ...]]:
         return [(*kind[:2], None, False)]
     is_cut_off = call.finish_reason == "length" and call.error_type is None
     return [kind, (*kind[:2], None, False)] if is_cut_off else [kind]
+
+
+def _clients_kinds(call: LlmCall) -> list[tuple[object, ...]]:
+    """Return the kinds of other records that may be of the same call as a client's.
+
+    Langfuse's wrapper does not record the model that was asked for.
+    """
+    service, _, *more = _kind(call)
+    return [*_kinds(call), (service, None, *more)]
 
 
 def _contains(whole: LlmCall, own: LlmCall) -> bool:
