@@ -132,8 +132,8 @@ def read(
             _add_rewards_and_arms(parsed, log.trace_id or "", rewards_and_arms.of_log(log))
         except Exception as error:  # noqa: BLE001 - one odd log record must not cost the others
             parsed.unread[log.trace_id or "", log.span_id or ""] = described(error)
-    for some in (bodies, *by_span.values()):
-        some.sort(key=_ORDER)
+    for own in (bodies, *by_span.values()):
+        own.sort(key=_ORDER)
     stated = _StatedIds(parsed)
     requests = request_bodies.grouped(bodies)
     # Each step is done for several spans before the next one: by turns the steps take a tenth to a
