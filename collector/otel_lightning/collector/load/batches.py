@@ -125,7 +125,8 @@ class _Batch:
         Returns:
             Number of inserted rows.
         """
-        new = self._known.unknown(table, rows)
+        recent = recent_traces(self._store)
+        new = self._known.unknown(table, rows, recent.received_since)
         self._store.insert(table, new)
         trace_ids = new["trace_id"].drop_null()
         if table == "spans" and len(new) < len(rows):
@@ -137,7 +138,6 @@ class _Batch:
         self._store.insert("stale", traces)
         are_new = self._known.new_traces(traces["id"])
         if since_ns is not None:
-            recent = recent_traces(self._store)
             recent.arrived(traces["id"].to_pylist(), are_new.to_pylist(), since_ns)
         if table == "logs":
             # A log record without a trace is derived by itself, so it is marked by its own id.

@@ -43,6 +43,10 @@ from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
 logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 0.5  # longest wait for a larger batch
+FILLING_ROWS, FILL_SECONDS = ROW_GROUP_ROWS // 3, 1.25
+"""So many waiting rows wait up to so long for a full row group: it is compressed and written once,
+but the rows of a part of one again at the next checkpoint. So many came in `INTERVAL_SECONDS`, so a
+full one comes in three times that, or a little later."""
 GATHER_SECONDS = 0.05  # how often that wait looks at the spool
 IDLE_SECONDS = 5.0  # without requests, after which a checkpoint is written
 KEEP_EVERYTHING = LoaderSettings()
@@ -205,9 +209,9 @@ class Loader(threading.Thread):
         least_rows = 0 if self._stopping.is_set() else ROW_GROUP_ROWS
         self._run_queued()
         with self._failures.as_alarm(STORING):
-            # First store all that waits, even a single row. After that store only full row groups,
-            # and derive in between.
-            self._load_some(0)
+            # First store all that waits, even a single row, unless a row group is full soon. After
+            # that store only full row groups, and derive in between.
+            self._load_some(least_rows if self._fills_soon() else 0)
             self._derive_due()
             while self._load_some(least_rows) or self._derive():
                 self._derive_due()
@@ -245,6 +249,12 @@ class Loader(threading.Thread):
             with self._failures.as_alarm(RETAINING):
                 # Otherwise rows of a trace that is deleted here would come back from a worker.
                 self.retention.run(spared=self._refresher.traces_in_flight())
+
+    def _fills_soon(self) -> bool:
+        """Return whether the rows that wait will fill a row group before the oldest is too old."""
+        if self._read_ahead.rows(self.position) < FILLING_ROWS:
+            return False
+        return self.lag.age(self._read_ahead.oldest_ns(self.position)) < FILL_SECONDS
 
     def _load_some(self, least_rows: int) -> bool:
         """Store a batch of at least `least_rows` rows or `BATCH_BYTES`; return whether it did."""

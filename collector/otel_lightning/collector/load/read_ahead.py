@@ -31,6 +31,15 @@ class ReadAhead:
             return self._records[0].received_ns
         return self._spool.oldest_ns(position)
 
+    def rows(self, position: Position) -> int:
+        """Return how many rows wait after a position, as far as they fit into one batch.
+
+        Args:
+            position: The position in the spool up to which requests are stored.
+        """
+        self._read(position)
+        return sum(record.rows for record in self._records)
+
     def take(self, position: Position, least_rows: int) -> list[Record]:
         """Return the records of the next batch, or [] if fewer rows and bytes wait.
 
@@ -38,15 +47,18 @@ class ReadAhead:
             position: The position in the spool up to which requests are stored.
             least_rows: Fewest rows of a batch of less than `BATCH_BYTES`.
         """
+        is_enough = self.rows(position) >= least_rows
         records = self._records
-        if (room := BATCH_BYTES - size_of(records)) > 0:
-            records += self._spool.read(records[-1].end if records else position, room)
-        is_enough = sum(record.rows for record in records) >= least_rows
         if not records or not (is_enough or size_of(records) >= BATCH_BYTES):
             return []
         count = _filling(records)
         batch, self._records = records[:count], records[count:]
         return batch
+
+    def _read(self, position: Position) -> None:
+        records = self._records
+        if (room := BATCH_BYTES - size_of(records)) > 0:
+            records += self._spool.read(records[-1].end if records else position, room)
 
     def clear(self) -> None:
         """Drop the records, so that they are read again from the position that is stored."""

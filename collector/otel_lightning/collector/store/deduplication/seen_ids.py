@@ -2,12 +2,13 @@
 
 A search for every id in the whole table becomes slower as the table grows. So a Bloom filter over
 the stored ids selects the possible duplicates first; it is rarely wrong. Only these are searched in
-the table. The first search reads only spans in the same range of start times, which DuckDB finds
-without reading the other blocks.
+the table. The first search reads only spans in the same range of start times, and the second one,
+for traces that came shortly before, only what was received since: DuckDB finds these rows without
+reading the other blocks.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ COMPARED = [
 ]
 """Columns that distinguish a span that was sent again as it was from one that differs."""
 LEAST_ROWS, ROWS_AT_ONCE = 1 << 20, 1 << 17
+EVERYWHERE = Sql("TRUE")
+"""The condition that searches a whole table."""
 
 
 class Differing(NamedTuple):
@@ -69,8 +72,20 @@ class SeenIds:
         """Take over filters of all stored ids, instead of building them from the tables."""
         self._filters = filters
 
-    def unknown(self, table: str, rows: pa.Table) -> pa.Table:
-        """Return the rows that `table` lacks, without duplicates among them, and add their ids."""
+    def unknown(
+        self,
+        table: str,
+        rows: pa.Table,
+        received_since: Callable[[Sequence[str]], Sql] = lambda _: EVERYWHERE,
+    ) -> pa.Table:
+        """Return the rows that `table` lacks, without duplicates among them, and add their ids.
+
+        Args:
+            table: `spans` or `logs`.
+            rows: The rows.
+            received_since: Takes trace ids and returns a condition that all stored rows of these
+                traces meet, so that a search for one of them need not read the whole table.
+        """
         # Before the rows are inserted: it is filled with the traces of the store.
         self._filters_of(TRACES)
         keys = self._keys(table, rows.select(IDS[table]))
@@ -87,7 +102,10 @@ class SeenIds:
             may_be_there &= _may_hold(self._filters_of(TRACES), traces)
         doubtful = np.flatnonzero(may_be_there)
         filters[-1].add(keys)
-        present = self._present(table, rows, doubtful) if len(doubtful) else doubtful
+        present = doubtful
+        if len(doubtful):
+            traces = rows["trace_id"].take(doubtful).unique().to_pylist()
+            present = self._present(table, rows, doubtful, received_since(traces))
         return rows.take(np.delete(np.arange(len(rows)), present)) if len(present) else rows
 
     def new_traces(self, trace_ids: pa.Array) -> pa.Array:
@@ -193,12 +211,12 @@ class SeenIds:
         return _numbers(self._store.pick(ids, f"SELECT hash({hashed}) AS key FROM {{rows}}")["key"])
 
     def _present(
-        self, table: str, rows: pa.Table, positions: NDArray[np.int64]
+        self, table: str, rows: pa.Table, positions: NDArray[np.int64], since: Sql
     ) -> NDArray[np.int64]:
         """Return which of these rows a table has; search the most likely start times first."""
         absent = positions
         names = {"table": Sql(table), "same": Sql(_same(table))}
-        for bounds in _bounds(table, rows):
+        for bounds in _bounds(table, rows, since):
             select = statement(__package__, "unknown_ids", **names, bounds=Sql(bounds))
             absent = self._pick(select, table, rows, absent)
         return np.setdiff1d(positions, absent)
@@ -234,16 +252,16 @@ def _same(table: str) -> str:
     return " AND ".join(f"t.{name} = b.{name}" for name in IDS[table])
 
 
-def _bounds(table: str, rows: pa.Table) -> Sequence[str]:
+def _bounds(table: str, rows: pa.Table, since: Sql) -> Sequence[str]:
     """Return the search conditions in order: a duplicate nearly always has the same start time."""
     if table != "spans":
-        return ("TRUE",)
+        return (since,)
     times = rows["start_time"]
     ends = pc.min_max(times.cast(pa.int64())).as_py()
     if ends["min"] is None:
-        return ("TRUE",)
+        return (since,)
     low, high = (f"make_timestamp_ns({ends[end]})" for end in ("min", "max"))
-    return (f"t.start_time BETWEEN {low} AND {high}", "TRUE")
+    return (f"{since} AND t.start_time BETWEEN {low} AND {high}", since)
 
 
 def _range(rows: pa.Table) -> dict[str, int]:
