@@ -44,9 +44,9 @@ from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 0.5  # longest wait for a larger batch
 FILLING_ROWS, FILL_SECONDS = ROW_GROUP_ROWS // 3, 1.25
-"""So many waiting rows wait up to so long for a full row group: it is compressed and written once,
-but the rows of a part of one again at the next checkpoint. So many came in `INTERVAL_SECONDS`, so a
-full one comes in three times that, or a little later."""
+"""So many rows wait for a full row group until the oldest is so old: a full one is compressed and
+written once, but the rows of a part of one again at the next checkpoint. The loader looks at least
+each `INTERVAL_SECONDS`. As many in one of these fill a row group within three of them."""
 GATHER_SECONDS = 0.05  # how often that wait looks at the spool
 IDLE_SECONDS = 5.0  # without requests, after which a checkpoint is written
 KEEP_EVERYTHING = LoaderSettings()
