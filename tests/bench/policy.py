@@ -43,6 +43,8 @@ from bandits_examined import EXAMINED
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.estimates import estimate_value
+from otel_lightning.learner.evaluate.gate import Requirements
+from otel_lightning.learner.evaluate.reward_range import reward_range
 from otel_lightning.learner.policy.assumptions.at_random import check_ease, check_random
 from otel_lightning.learner.policy.assumptions.copies import drawn_together, with_telling_texts
 from otel_lightning.learner.policy.assumptions.missing import check_missing
@@ -50,7 +52,6 @@ from otel_lightning.learner.policy.assumptions.multiples import with_multiples_a
 from otel_lightning.learner.policy.assumptions.units import as_units, check_serial, check_shares
 from otel_lightning.learner.policy.candidate import NO_FEATURES
 from otel_lightning.learner.policy.gate.judge import (
-    Demands,
     learn_and_judge,
     learn_and_judge_in_context,
 )
@@ -82,15 +83,21 @@ def ours(one: World) -> Answer:
         one = read_as_the_command(one)
     except DataError:
         return one.live, False
-    demands = Demands(one.range)
+    rewarded = one.choices.rewards[~np.isnan(one.choices.rewards)]
+    wanted = Requirements(reward_range(rewarded, one.range))
     if one.features is not None:
         judged = learn_and_judge_in_context(
-            one.choices, one.features, one.in_train, one.live, settings=SETTINGS, demands=demands
+            one.choices,
+            one.features,
+            one.in_train,
+            one.live,
+            settings=SETTINGS,
+            requirements=wanted,
         )
         assert judged.policy is not None
         return judged.policy.probabilities(one.features.values), judged.verdict.passed
     shares = dict(zip(one.choices.arms, one.live.tolist(), strict=True))
-    judged = learn_and_judge(one.choices, one.in_train, shares, SETTINGS, demands)
+    judged = learn_and_judge(one.choices, one.in_train, shares, SETTINGS, wanted)
     return judged.shares, judged.verdict.passed
 
 

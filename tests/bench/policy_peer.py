@@ -25,7 +25,9 @@ from pathlib import Path
 import numpy as np
 
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner.policy.gate.judge import Demands, learn_and_judge
+from otel_lightning.learner.evaluate.gate import Requirements
+from otel_lightning.learner.evaluate.reward_range import Rewards
+from otel_lightning.learner.policy.gate.judge import learn_and_judge
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Settings
 
 HERE = Path(__file__).parent
@@ -161,7 +163,7 @@ def learning_alone(count: int) -> float:
     choices = Choices(ARMS, logged.taken, logged.propensities, logged.rewards, tasks)
     begin = time.process_time()
     in_train, live = tasks % 10 >= 3, dict.fromkeys(ARMS, 0.25)
-    learn_and_judge(choices, in_train, live, Settings(), Demands((0.0, 1.0)))
+    learn_and_judge(choices, in_train, live, Settings(), Requirements(Rewards((0.0, 1.0))))
     return time.process_time() - begin
 
 

@@ -25,10 +25,11 @@ from otel_lightning.learner.evaluate.gate import (
 )
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.evaluate.refusals import Cause, Refusal, recorded_refusals
+from otel_lightning.learner.evaluate.reward_range import Rewards
 from otel_lightning.learner.evaluate.to_pass import what_would_pass
 from otel_lightning.learner.runs import to_json
 
-SUCCESS = Requirements((0.0, 1.0))
+SUCCESS = Requirements(Rewards((0.0, 1.0)))
 
 
 def logged_bandit(rng: np.random.Generator, means: list[float], count: int) -> Logged:
@@ -53,7 +54,7 @@ def test_clear_gain_passes() -> None:
 
 def test_gain_below_the_least_gain_is_refused() -> None:
     logged = logged_bandit(np.random.default_rng(0), [0.3, 0.7], 200)
-    verdict = verdict_of(logged, np.arange(200), Requirements((0.0, 1.0), least_gain=0.15))
+    verdict = verdict_of(logged, np.arange(200), Requirements(Rewards((0.0, 1.0)), least_gain=0.15))
     (refusal,) = verdict.refusals
     assert "which is not above the least gain of 0.15" in refusal
 
@@ -69,7 +70,7 @@ def test_lower_bound_is_where_a_bet_returns_twenty_times_its_stake() -> None:
     # Confidence 95 %, one-sided: 1 / 0.05 = 20.
     logged = logged_bandit(np.random.default_rng(0), [0.3, 0.7], 200)
     compared = Compared.with_behavior(logged, np.arange(200) // 4)
-    scores = within_tasks(compared, SUCCESS.reward_range)
+    scores = within_tasks(compared, SUCCESS.rewards.range)
     assert scores is not None
     verdict = held_out_verdict(compared, SUCCESS)
     assert log_wealth(scores, verdict.lower) == pytest.approx(math.log(20), abs=1e-3)
@@ -249,7 +250,7 @@ def test_rare_large_losses_that_were_not_drawn_are_thinkable() -> None:
         loss = rng.random(600) < 0.03
         rewards = np.where(arm == 0, 0.5, np.where(loss, -10.0, 0.7))
         logged = Logged.without_model(rewards, (policy / propensity)[arm])
-        passed += verdict_of(logged, np.arange(600), Requirements((-10.0, 1.0))).passed
+        passed += verdict_of(logged, np.arange(600), Requirements(Rewards((-10.0, 1.0)))).passed
     assert passed <= 10
 
 
@@ -359,7 +360,7 @@ def test_the_tasks_needed_are_those_after_which_the_best_bet_has_won(
 ) -> None:
     # Each task gains .3, and could lose 1. Of the stake of 1 / `kinds`, each gambler has a share.
     scores = (np.full(40, 0.3), -1.0)
-    demands = Requirements((0.0, 1.0), least_gain=least_gain)
+    demands = Requirements(Rewards((0.0, 1.0)), least_gain=least_gain)
     growth = np.log1p(FRACTIONS * (0.3 - least_gain) / (1 + least_gain))
     each = np.log(20 * kinds / PORTFOLIO) / growth
     assert _tasks_needed([scores] * kinds, demands) == pytest.approx(each.min())

@@ -25,6 +25,7 @@ from otel_lightning.learner.evaluate.gains import (
     within_tasks,
 )
 from otel_lightning.learner.evaluate.refusals import Cause, Refusal, recorded_refusals
+from otel_lightning.learner.evaluate.reward_range import Range, Rewards
 
 # The bounds hold for any number of tasks. These two limits keep a handful of odd tasks or rollouts
 # from deciding alone.
@@ -36,17 +37,15 @@ actions that were never logged."""
 MIN_SHARE_AFTER_CLIPPING = 0.9
 """Smallest share of the importance weights that must be left after clipping."""
 
-Range = tuple[float, float]
-
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
     """Requirements on a new policy."""
 
-    reward_range: Range
-    """Smallest and largest possible reward; the bounds allow for rewards that were never logged."""
+    rewards: Rewards
+    """Range of the rewards; the bounds allow for rewards in it that were never logged."""
     least_gain: float = 0.0
-    """The lower bound of the gain must exceed this."""
+    """The lower bound of the gain must exceed this, in units of reward."""
     alpha: float = ALPHA
     """Error probability of each one-sided bound: the true gain is beyond it at most this often.
     Smaller if there are several gates."""
@@ -108,7 +107,7 @@ def held_out_verdict(
 
     Args:
         compared: Held-out rollouts, which were not used for learning.
-        requirements: Range of the rewards, and the least gain.
+        requirements: Range of the rewards, the least gain and the error probability.
         logged: All logged rollouts, whose weights limit the scores; None uses the held-out ones.
 
     Returns:
@@ -121,7 +120,7 @@ def held_out_verdict(
     tasks = len(np.unique(compared.tasks))
     if tasks == 0:
         return _without_tasks(requirements)
-    scores = _scores(compared, logged, requirements.reward_range)
+    scores = _scores(compared, logged, requirements.rewards.range)
     gains = scores[0].values
     lower, upper = _bounds(compared, logged, requirements, scores)
     live = _live_value(compared)
@@ -132,6 +131,7 @@ def held_out_verdict(
         *_clipped_away(compared),
         *unusual_weights(per_task(weights, compared.tasks)),
         *_chance(lower, requirements),
+        *_unknown_range(requirements),
     ]
     return Verdict(
         estimator="doubly_robust" if compared.modelled else "within_tasks",
@@ -147,7 +147,7 @@ def held_out_verdict(
         p_value=p_value(scores, requirements.least_gain),
         mean_weight=mean_weight,
         least_gain=requirements.least_gain,
-        reward_range=requirements.reward_range,
+        reward_range=requirements.rewards.range,
         tasks_needed=_tasks_needed(scores, requirements, effective),
     )
 
@@ -233,10 +233,10 @@ def _bounds(
     compared: Compared, logged: Compared, requirements: Requirements, scores: list[Scores]
 ) -> tuple[float, float]:
     """Bound the gain from both sides; the upper bound is a lower bound with swapped policies."""
-    low, high = requirements.reward_range
+    low, high = requirements.rewards.range
     # The gain of the live policy over the new one is minus the gain. So its lower bound, with the
     # sign turned, bounds the gain from above.
-    losses = _scores(compared.swapped(), logged.swapped(), requirements.reward_range)
+    losses = _scores(compared.swapped(), logged.swapped(), requirements.rewards.range)
     if compared.sampled:
         losses = losses[:1]  # differences within tasks underestimate a gain: no bound from above
     upper = -lower_bound(losses, requirements.alpha)
@@ -288,9 +288,9 @@ def _without_tasks(requirements: Requirements) -> Verdict:
         gain=nan,
         lower=nan,
         upper=nan,
-        reasons=tuple(_too_few(0, 0.0)),
+        reasons=(*_too_few(0, 0.0), *_unknown_range(requirements)),
         least_gain=requirements.least_gain,
-        reward_range=requirements.reward_range,
+        reward_range=requirements.rewards.range,
     )
 
 
@@ -336,6 +336,10 @@ def unusual_weights(weights: Floats) -> list[Refusal]:
         return []
     text = f"the importance weights average {mean:.2f} and not 1: {why}"
     return [Refusal(Cause.MEAN_WEIGHT, text)]
+
+
+def _unknown_range(requirements: Requirements) -> list[Refusal]:
+    return [Refusal(Cause.REWARD_RANGE, text) for text in requirements.rewards.refusals]
 
 
 def _chance(lower: float, requirements: Requirements) -> list[Refusal]:

@@ -39,7 +39,8 @@ class Rewards:
     """Range of the rewards, and reasons why it is not reliable."""
 
     range: Range
-    assumed: bool
+    assumed: bool = False
+    """Whether the user gave no range."""
     refusals: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -70,7 +71,7 @@ def reward_range(rewards: Floats, given: Range | None) -> Rewards:
         if low < given[0] or high > given[1]:
             outside = low if low < given[0] else high
             raise OutsideRangeError(outside, given)
-        return Rewards(given, assumed=False)
+        return Rewards(given)
     # The first thousand decide quickly for rewards that are not 0 or 1; a million rewards are
     # compared only if they may be.
     if set(np.unique(rewards[:1000])) <= {0.0, 1.0} and bool(np.isin(rewards, (0.0, 1.0)).all()):

@@ -9,14 +9,13 @@ import numpy as np
 from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError, RefusedError
-from otel_lightning.learner.evaluate.gate import Verdict, as_recorded
-from otel_lightning.learner.evaluate.reward_range import Rewards
+from otel_lightning.learner.evaluate.gate import Requirements, Verdict, as_recorded
+from otel_lightning.learner.evaluate.reward_range import Rewards, reward_range
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy.arms import Arm, describe
 from otel_lightning.learner.policy.assumptions.drift import drift
 from otel_lightning.learner.policy.gate.judge import (
     ENOUGH_REWARDED,
-    Demands,
     Judged,
     hold_new_arms,
     learn_and_judge,
@@ -174,14 +173,15 @@ def _learn_and_judge(
         The policy with its verdict, and further parameters of the policy to record.
     """
     part = _live_part(data, request)
-    demands = Demands(request.reward_range, request.least_gain, request.alpha)
+    rewards = reward_range(choices.rewards[~np.isnan(choices.rewards)], request.reward_range)
+    wanted = Requirements(rewards, request.least_gain, request.alpha)
     if not data.spec:
-        return learn_and_judge(choices, data.in_train, data.live, request.settings, demands), {}
+        return learn_and_judge(choices, data.in_train, data.live, request.settings, wanted), {}
     check_leaks(data.features, choices.rewards)
     by_default = data.live if not part["targeting"] else {}
     live = shares_in_context(part, data.features, choices.arms, by_default)
     judged = learn_and_judge_in_context(
-        choices, data.features, data.in_train, live, settings=request.settings, demands=demands
+        choices, data.features, data.in_train, live, settings=request.settings, requirements=wanted
     )
     parameters = {
         "contextual": judged.policy.as_parameters() if judged.policy else {},

@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from otel_lightning.learner.evaluate.gate import Requirements
+from otel_lightning.learner.evaluate.reward_range import Rewards
 from otel_lightning.learner.evaluate.to_pass import what_would_pass
-from otel_lightning.learner.policy.gate.judge import Demands, hold_new_arms, learn_and_judge
+from otel_lightning.learner.policy.gate.judge import hold_new_arms, learn_and_judge
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Settings
 
 
@@ -24,7 +26,11 @@ def bandit(
 def judge(choices: Choices, live: dict[str, float], exploration: float = 0.1):  # noqa: ANN201
     settings = Settings(exploration=exploration, steps=300, learning_rate=3.0)
     return learn_and_judge(
-        choices, np.arange(len(choices.taken)) % 2 == 0, live, settings, Demands((0.0, 1.0))
+        choices,
+        np.arange(len(choices.taken)) % 2 == 0,
+        live,
+        settings,
+        Requirements(Rewards((0.0, 1.0))),
     )
 
 

@@ -8,12 +8,14 @@ import pytest
 
 from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import Requirements, held_out_verdict
-from otel_lightning.learner.policy.gate.judge import Demands, learn_and_judge
+from otel_lightning.learner.evaluate.reward_range import Rewards
+from otel_lightning.learner.policy.gate.judge import learn_and_judge
 from otel_lightning.learner.policy.gate.worst_case import least_bound
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Settings, logged_under
 
 SETTINGS = Settings(steps=300, learning_rate=3.0)
 EVEN = dict.fromkeys("abc", 1 / 3)
+WANTED = Requirements(Rewards((0.0, 1.0)))
 
 
 def logged(seed: int, means: tuple[float, ...], count: int) -> Choices:
@@ -26,21 +28,21 @@ def logged(seed: int, means: tuple[float, ...], count: int) -> Choices:
 
 def judged(choices: Choices) -> tuple[str, ...]:
     in_train = choices.tasks % 2 == 0
-    return learn_and_judge(choices, in_train, EVEN, SETTINGS, Demands((0.0, 1.0))).verdict.refusals
+    return learn_and_judge(choices, in_train, EVEN, SETTINGS, WANTED).verdict.refusals
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_rewards_in_the_place_of_missing_ones_give_a_smaller_bound(seed: int) -> None:
     choices = logged(seed, (0.3, 0.5, 0.8), 60)
     new, live, model = np.array([0.1, 0.2, 0.7]), np.full(3, 1 / 3), np.array([0.4, 0.5, 0.6])
-    gone, requirements = np.arange(0, 60, 10), Requirements((0.0, 1.0))
+    gone = np.arange(0, 60, 10)
 
     def bound(rewards: np.ndarray) -> float:
         part = replace(choices, rewards=rewards)
         both = Compared(logged_under(part, new, model), logged_under(part, live, model), part.tasks)
         if np.isnan(rewards).any():
-            return least_bound(both, np.ones(60, bool), requirements)
-        return held_out_verdict(both, requirements, both).lower
+            return least_bound(both, np.ones(60, bool), WANTED)
+        return held_out_verdict(both, WANTED, both).lower
 
     missing = choices.rewards.copy()
     missing[gone] = np.nan
@@ -79,9 +81,8 @@ def test_missing_rewards_teach_nothing() -> None:
     rewards[::9] = np.nan
     in_train = choices.tasks % 2 == 0
     known = ~np.isnan(rewards)
-    demands = Demands((0.0, 1.0))
     whole = replace(choices, rewards=rewards)
-    one = learn_and_judge(whole, in_train, EVEN, SETTINGS, demands)
-    other = learn_and_judge(choices.where(known), in_train[known], EVEN, SETTINGS, demands)
+    one = learn_and_judge(whole, in_train, EVEN, SETTINGS, WANTED)
+    other = learn_and_judge(choices.where(known), in_train[known], EVEN, SETTINGS, WANTED)
     assert one.shares == pytest.approx(other.shares)
     assert one.verdict.gain == pytest.approx(other.verdict.gain)

@@ -3,8 +3,10 @@ import pytest
 from support.examples import first_quick
 
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.evaluate.gate import Requirements
 from otel_lightning.learner.evaluate.off_policy import METHODS
-from otel_lightning.learner.policy.gate.judge import Demands, learn_and_judge
+from otel_lightning.learner.evaluate.reward_range import Rewards
+from otel_lightning.learner.policy.gate.judge import learn_and_judge
 from otel_lightning.learner.policy.softmax import contextual
 from otel_lightning.learner.policy.softmax.ascent import behavior_of, divergence
 from otel_lightning.learner.policy.softmax.cells import cells_of
@@ -55,8 +57,8 @@ def test_arm_never_tried_is_judged_as_the_worst_possible() -> None:
     taken, rewards = np.tile([0, 1], 2000), np.tile([0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], 500)
     choices = Choices(("a", "b", "new"), taken, np.full(4000, 0.5), rewards, np.arange(4000))
     in_train = np.arange(4000) % 3 > 0
-    live, demands = {"a": 0.5, "b": 0.5}, Demands((0.0, 1.0))
-    judged = learn_and_judge(choices, in_train, live, Settings(exploration=0.9), demands)
+    live, wanted = {"a": 0.5, "b": 0.5}, Requirements(Rewards((0.0, 1.0)))
+    judged = learn_and_judge(choices, in_train, live, Settings(exploration=0.9), wanted)
     assert judged.shares[2] == pytest.approx(0.3)
     assert judged.verdict.gain == pytest.approx(-0.75 * 0.3, abs=0.05)
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from otel_lightning.learner.arrays import Booleans, Floats
-from otel_lightning.learner.evaluate.confidence import ALPHA
 from otel_lightning.learner.evaluate.fallen import fallen
 from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import Requirements, Verdict, held_out_verdict
 from otel_lightning.learner.evaluate.refusals import Cause, Refusal
-from otel_lightning.learner.evaluate.reward_range import Range, Rewards, reward_range
+from otel_lightning.learner.evaluate.reward_range import Rewards
 from otel_lightning.learner.policy.gate.more_rollouts import more_rollouts
 from otel_lightning.learner.policy.gate.worst_case import at_worst
 from otel_lightning.learner.policy.serving.flag_document import SHARE_UNIT
@@ -26,18 +25,6 @@ from otel_lightning.learner.policy.softmax.features import Features
 
 ENOUGH_REWARDED = 10
 """Number of rewarded rollouts below which an arm with little traffic counts as new."""
-
-
-@dataclass(frozen=True, slots=True)
-class Demands:
-    """What a user demands of a policy: `Requirements` before the range of the rewards is known."""
-
-    reward_range: Range | None = None
-    """Smallest and largest possible reward; None takes those of the logged rewards."""
-    least_gain: float = 0.0
-    """The lower bound of the gain must exceed this, in units of reward."""
-    alpha: float = ALPHA
-    """Error probability of each one-sided bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +66,7 @@ def learn_and_judge(
     in_train: Booleans,
     shares: Mapping[str, float],
     settings: Settings,
-    demands: Demands | None = None,
+    requirements: Requirements,
 ) -> Judged:
     """Learn a policy without features from training choices, and judge it on held-out ones.
 
@@ -89,29 +76,29 @@ def learn_and_judge(
         in_train: Whether a choice is for training; the others are held out, shape [N].
         shares: Share of the traffic that the live policy gives each arm.
         settings: Objective, exploration, penalties and step sizes.
-        demands: What the gate demands; `Demands()` by default.
+        requirements: The range of the rewards, the least gain and the error probability.
     """
-    demands = demands or Demands()
     live = np.array([shares.get(arm, 0.0) for arm in choices.arms])
     known = ~np.isnan(choices.rewards)
     rewarded = choices if known.all() else choices.where(known)
     rewarded = hold_new_arms(rewarded, live, settings.exploration)
     train = rewarded.where(in_train[known])
     probabilities = contextual.learn_shares(train, settings)
-    rewards = reward_range(rewarded.rewards, demands.reward_range)
     # The model is fitted on training rollouts only, so that it is independent of the held-out
     # rewards that it is corrected by.
-    modelled = _at_worst(rewarded, reward_model(train), probabilities - live, rewards)
+    modelled = _at_worst(rewarded, reward_model(train), probabilities - live, requirements)
     compared = Compared(
         logged_under(choices, probabilities, modelled),
         logged_under(choices, live, modelled),
         choices.tasks,
     )
-    verdict = _verdict(compared, rewarded, in_train, rewards, demands)
+    verdict = _verdict(compared, rewarded, in_train, requirements)
     # The gate would say "may be chance", which sounds as if more data could help.
     if np.abs(probabilities - live).max() < SHARE_UNIT:
         verdict = _nothing_new(verdict)
-    return Judged(probabilities, _naming_untried(verdict, rewarded, probabilities), rewards)
+    return Judged(
+        probabilities, _naming_untried(verdict, rewarded, probabilities), requirements.rewards
+    )
 
 
 def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and the settings
@@ -121,7 +108,7 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
     live: Floats,
     *,
     settings: Settings,
-    demands: Demands,
+    requirements: Requirements,
 ) -> Judged:
     """Learn a policy with features from training choices, and judge it on held-out ones.
 
@@ -131,7 +118,7 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
         in_train: Whether a choice is for training; the others are held out, shape [N].
         live: Probability of each arm under the live policy, shape [N, K].
         settings: Objective, exploration, penalties and step sizes.
-        demands: What the gate demands.
+        requirements: The range of the rewards, the least gain and the error probability.
     """
     # flagd counts an absent feature as false. Judge the policy in the form in which it is served.
     values = np.nan_to_num(features.values, nan=0.0) if features.binary else features.values
@@ -141,20 +128,19 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
     train = rewarded.where(in_train[known])
     policy, model = contextual.learn(train, values[taught], features.names, settings)
     new = policy.probabilities(values)
-    rewards = reward_range(rewarded.rewards, demands.reward_range)
-    low, high = rewards.range
+    low, high = requirements.rewards.range
     # A linear model can predict rewards that do not exist. Clipped predictions keep the scores
     # within the limits that the bounds assume.
     modelled = np.clip(policy.standard.apply(values) @ model.T, low, high)
-    modelled = _at_worst(rewarded, modelled, new - live, rewards)
+    modelled = _at_worst(rewarded, modelled, new - live, requirements)
     compared = Compared(
         contextual.logged_under(choices, new, modelled),
         contextual.logged_under(choices, live, modelled),
         choices.tasks,
     )
-    verdict = _verdict(compared, rewarded, in_train, rewards, demands)
+    verdict = _verdict(compared, rewarded, in_train, requirements)
     shares = new[known].mean(axis=0)
-    return Judged(shares, _naming_untried(verdict, rewarded, shares), rewards, policy)
+    return Judged(shares, _naming_untried(verdict, rewarded, shares), requirements.rewards, policy)
 
 
 def _naming_untried(verdict: Verdict, choices: Choices, shares: Floats) -> Verdict:
@@ -188,7 +174,7 @@ def _nothing_new(verdict: Verdict) -> Verdict:
     )
 
 
-def _at_worst(choices: Choices, model: Floats, more: Floats, rewards: Rewards) -> Floats:
+def _at_worst(choices: Choices, model: Floats, more: Floats, requirements: Requirements) -> Floats:
     """Return the model of the reward, with the worst possible rewards of the untried arms.
 
     An untried arm has no reward to correct its model. It counts in the gain by its change of share
@@ -199,9 +185,9 @@ def _at_worst(choices: Choices, model: Floats, more: Floats, rewards: Rewards) -
         choices: The logged choices with a reward.
         model: Modelled reward of each arm, shape [K] or [N, K].
         more: Share of the new policy minus that of the live one, shape [K] or [N, K].
-        rewards: The range of the rewards.
+        requirements: The range of the rewards.
     """
-    low, high = rewards.range
+    low, high = requirements.rewards.range
     worst = np.where(more > 0, low, np.where(more < 0, high, model))
     return np.where(choices.tried > 0, model, worst)
 
@@ -210,8 +196,7 @@ def _verdict(
     compared: Compared,
     choices: Choices,
     in_train: Booleans,
-    rewards: Rewards,
-    demands: Demands,
+    requirements: Requirements,
 ) -> Verdict:
     """Judge the rollouts with a reward; what passes must also hold with the others at their worst.
 
@@ -219,19 +204,13 @@ def _verdict(
         compared: All rollouts, shape [N]; the reward is NaN where it is missing.
         choices: The rollouts with a reward.
         in_train: Which of all rollouts are for training, shape [N].
-        rewards: The range of the rewards.
-        demands: What the gate demands.
+        requirements: The range of the rewards, the least gain and the error probability.
     """
     known = ~np.isnan(compared.new.rewards)
     everything = compared if known.all() else compared.take(known)
     held_out = compared.take(known & ~in_train)
-    requirements = Requirements(rewards.range, demands.least_gain, demands.alpha)
     verdict = held_out_verdict(held_out, requirements, everything)
-    reasons = (
-        *verdict.reasons,
-        *(Refusal(Cause.REWARD_RANGE, text) for text in rewards.refusals),
-        *fallen(everything, verdict.least_gain),
-    )
+    reasons = (*verdict.reasons, *fallen(everything, verdict.least_gain))
     if not reasons and not known.all():
         reasons = tuple(at_worst(compared, ~in_train, requirements))
         verdict = replace(verdict, tasks_needed=verdict.tasks)  # more of them prove no more

@@ -45,7 +45,7 @@ def least_bound(compared: Compared, held_out: Booleans, requirements: Requiremen
     Source:
         Manski, Nonparametric bounds on treatment effects (1990).
     """
-    low, high = requirements.reward_range
+    low, high = requirements.rewards.range
     worst = np.where(compared.new.weights > compared.live.weights, low, high)
     filled = np.where(np.isnan(compared.new.rewards), worst, compared.new.rewards)
     whole = replace(

@@ -8,6 +8,7 @@ import polars as pl
 from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import Requirements, held_out_verdict
 from otel_lightning.learner.evaluate.off_policy import Logged
+from otel_lightning.learner.evaluate.reward_range import Rewards
 from otel_lightning.learner.prompts.logged.rollouts import Rollouts
 
 
@@ -46,6 +47,5 @@ def _upper_bound(rows: pl.DataFrame, name: str, parent: str) -> float:
     outcomes = rows["outcome"].to_numpy()
     if outcomes.min() == outcomes.max():
         return float("inf")  # equal rewards show no difference
-    return held_out_verdict(
-        compared, Requirements((float(outcomes.min()), float(outcomes.max())))
-    ).upper
+    logged_range = Rewards((float(outcomes.min()), float(outcomes.max())))
+    return held_out_verdict(compared, Requirements(logged_range)).upper

@@ -87,8 +87,8 @@ def judge_weights(  # noqa: PLR0913 - what to judge, by what, and what it takes
     """
     judged, taught = rollouts_of(examples), rollouts_of(history)
     rewards = range_of(np.concatenate([taught.rewards, judged.rewards]), reward_range)
-    wanted = Requirements(rewards.range, least_gain)
-    expected = expected_rewards(taught, judged, wanted.reward_range)
+    wanted = Requirements(rewards, least_gain)
+    expected = expected_rewards(taught, judged, rewards.range)
     weights = rollout_weights(examples, likelihoods)
     # The model of the reward sees the prompt only, so its prediction for the logged completion is
     # also that for the policy's mean. Only the importance weights tell the two policies apart.
@@ -97,7 +97,6 @@ def judge_weights(  # noqa: PLR0913 - what to judge, by what, and what it takes
     verdict = held_out_verdict(compared, wanted)
     reasons = (
         *verdict.reasons,
-        *(Refusal(Cause.REWARD_RANGE, text) for text in rewards.refusals),
         *_thin(verdict),
         *_over(compared, judged, least_gain),
         *_no_better_than_chance(compared, wanted),
@@ -135,7 +134,7 @@ def _no_better_than_chance(compared: Compared, requirements: Requirements) -> li
     Such weights are made by permuting rewards among the rollouts of a task. Weights that sharpen
     all answers, or prefer some tasks, are as good after the permutation as before.
     """
-    limits, alpha = requirements.reward_range, requirements.alpha
+    limits, alpha = requirements.rewards.range, requirements.alpha
     within = within_tasks(compared, limits)
     if within is None:
         return []
