@@ -382,6 +382,32 @@ def test_the_log_of_a_store_that_was_opened_to_a_group_is_open_to_it(tmp_path: P
         os.umask(former)
 
 
+KILLED_IN_A_CHECKPOINT = """
+import os, sys
+from otel_lightning.collector.store import StoreError, open_store
+store = open_store(sys.argv[1])
+store.execute("CREATE TABLE mine (n INTEGER)")
+store.checkpoint()
+store.execute("INSERT INTO mine FROM range(10)")
+store.execute("SET debug_checkpoint_abort = 'before_header'")
+try:
+    store.checkpoint()
+except StoreError:
+    os._exit(0)
+"""
+
+
+def test_opening_to_write_ends_the_log_of_a_checkpoint_that_was_cut_off(tmp_path: Path) -> None:
+    # DuckDB 1.5.5 would write on behind the mark of that checkpoint, and refuse the log after
+    # another kill: https://github.com/duckdb/duckdb/pull/24260
+    path, log = tmp_path / "t.duckdb", tmp_path / "t.duckdb.wal"
+    finish(sys.executable, "-c", KILLED_IN_A_CHECKPOINT, path, check=True)
+    assert log.exists()
+    with open_store(path) as store:
+        assert not log.exists()
+        assert store.count("mine") == 10
+
+
 def test_a_statement_that_fails_for_another_reason_than_a_name_runs_once(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store:
         store.execute("INSERT INTO spans (trace_id, span_id) VALUES ('t', 's')")

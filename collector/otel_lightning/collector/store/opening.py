@@ -313,6 +313,10 @@ def _with_small_row_groups(
 
     A transaction that fills a row group writes it, compressed, straight into the file, not to the
     write-ahead log first. A small row group needs little memory until it is full.
+
+    DETACH writes a checkpoint if there is a log. So the log of a process that was killed in the
+    middle of one ends here: DuckDB 1.5.5 must not write on behind the mark of such a checkpoint
+    (https://github.com/duckdb/duckdb/pull/24260).
     """
     name = connection.execute("SELECT current_database()").fetchall()[0][0]
     quoted = quote_name(name)
