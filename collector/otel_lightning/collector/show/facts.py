@@ -7,6 +7,8 @@ from typing import Any
 
 Row = Mapping[str, Any]
 
+TEN_MINUTES = 600
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -93,3 +95,10 @@ def seconds_between(start_ns: int | None, end_ns: int | None) -> float | None:
 def parse(text: str | None) -> Any:
     """Parse a JSON column; NULL is None."""
     return None if text is None else json.loads(text)
+
+
+def seconds(duration: float | None) -> str:
+    """Return a duration, for example `1.2 s`; unknown is an empty text."""
+    if duration is None:
+        return ""
+    return f"{duration:.1f} s" if duration < TEN_MINUTES else f"{duration / 60:.0f} min"

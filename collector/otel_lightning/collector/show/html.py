@@ -4,15 +4,16 @@ The elements are built as a tree, which escapes every text and attribute when it
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from otel_lightning.collector.show.conversation import arguments_of, text_or_json
-from otel_lightning.collector.show.facts import Judgement, Retrieval, Tool
-from otel_lightning.collector.show.rollout import Rollout, Step
-from otel_lightning.collector.show.text import seconds
+from otel_lightning.collector.show.facts import Judgement, Retrieval, Tool, seconds
 from otel_lightning.collector.store.print_rows import printable
 from otel_lightning.collector.terminal.quantities import number_of, significant
+
+if TYPE_CHECKING:  # `Rollout` shows itself in a notebook by this module
+    from otel_lightning.collector.show.rollout import Rollout, Step
 
 STEPS = 100
 """Number of steps that a notebook shows; a longer rollout keeps its first and last ones."""
@@ -20,7 +21,7 @@ TEXT = "margin:0;white-space:pre-wrap;overflow-wrap:anywhere;font-family:inherit
 FADED = "opacity:.65"
 
 
-def as_html(rollout: Rollout) -> str:
+def as_html(rollout: "Rollout") -> str:
     """Return a rollout as HTML: a line about the whole, and each step in a fold."""
     root = Element("div", {"style": "max-width:60rem;line-height:1.4"})
     _summary(root, rollout)
@@ -38,7 +39,7 @@ def as_html(rollout: Rollout) -> str:
     return tostring(root, encoding="unicode", method="html")
 
 
-def _summary(root: Element, rollout: Rollout) -> None:
+def _summary(root: Element, rollout: "Rollout") -> None:
     head = SubElement(root, "div")
     SubElement(head, "b").text = _safe(rollout.rollout_id)
     facts = [
@@ -82,7 +83,7 @@ def _bars(root: Element, values: Sequence[float | None]) -> None:
         SubElement(bar, "title").text = f"step {number}: {value:+.3f}"
 
 
-def _step(root: Element, step: Step) -> None:
+def _step(root: Element, step: "Step") -> None:
     fold = SubElement(root, "details", {"open": "open"})
     head = SubElement(fold, "summary")
     SubElement(head, "b").text = f"step {step.step}"

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 import click
 
 from otel_lightning.collector.show.conversation import arguments_of, parts_of, text_or_json
-from otel_lightning.collector.show.facts import Credit, Judgement, Retrieval, Tool
+from otel_lightning.collector.show.facts import Credit, Judgement, Retrieval, Tool, seconds
 from otel_lightning.collector.show.rollout import Rollout, Step
 from otel_lightning.collector.store.print_rows import printable
 from otel_lightning.collector.terminal.quantities import number_of, significant
 
 BARS = "▁▂▃▄▅▆▇█"
 INDENT, ROLE, LABEL = 3, 11, 20
-TEN_MINUTES = 600
 NARROWEST = 40
 LINES_OF_A_PART = 30
 """Longer texts are cut unless everything is asked for."""
@@ -290,13 +289,6 @@ def _styled(text: str, style: TextStyle, **how: Any) -> str:
 
 def _number(value: int | None) -> str:
     return "?" if value is None else f"{value:,}"
-
-
-def seconds(duration: float | None) -> str:
-    """Return a duration, for example `1.2 s`; unknown is an empty text."""
-    if duration is None:
-        return ""
-    return f"{duration:.1f} s" if duration < TEN_MINUTES else f"{duration / 60:.0f} min"
 
 
 def _when(time_ns: int | None) -> str:

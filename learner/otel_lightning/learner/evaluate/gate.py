@@ -191,25 +191,15 @@ def effective_sample_size(weights: Floats) -> float:
     return float(weights.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
-def importance_weights(
-    logprobs: Floats, behavior_logprobs: Floats, clip: float | None = None
-) -> Floats:
-    """Compute rho = exp(logprob - behavior_logprob), at most `clip`.
+def importance_weights(logprobs: Floats, behavior_logprobs: Floats) -> Floats:
+    """Compute rho = exp(logprob - behavior_logprob), shape [N].
 
     Args:
         logprobs: Logprob of each rollout under the new policy, summed over its tokens, shape [N].
         behavior_logprobs: The same under the behavior policy, shape [N].
-        clip: Largest weight; it trades variance for a bias towards the behavior policy.
-
-    Returns:
-        The importance weights, shape [N].
-
-    Source:
-        Ionides, Truncated importance sampling (2008).
     """
     # exp(710) overflows a 64-bit float.
-    most = 700.0 if clip is None else float(np.log(clip))
-    return np.exp(np.minimum(logprobs - behavior_logprobs, most))
+    return np.exp(np.minimum(logprobs - behavior_logprobs, 700.0))
 
 
 def _scores(compared: Compared, logged: Compared, reward_range: Range) -> list[Scores]:
