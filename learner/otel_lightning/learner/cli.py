@@ -26,16 +26,16 @@ COMMANDS = {
         "Run, grade, learn, judge and deploy, round after round, as FILE (a loop.toml) says.",
     ),
     "models": (
-        "ship",
+        "promotion",
         "List the fine-tuned models, the verdicts of their gates, and which of them are live.",
     ),
-    "policies": ("ship", "List the stored policies, and which of them the flag file serves."),
+    "policies": ("promotion", "List the stored policies, and which of them the flag file serves."),
     "policy": (
         "policy",
         "Learn the share of traffic for each variant of a flag, and compare it to the live policy.",
     ),
     "promote": (
-        "ship",
+        "promotion",
         "Put a policy that passed the gate into the flag file, or make a model the live one.",
     ),
     "prompts": (
@@ -47,7 +47,7 @@ COMMANDS = {
         "Write one HTML file about a learning run: verdict, reasons, data, overlap, doubts.",
     ),
     "rollback": (
-        "ship",
+        "promotion",
         "Restore the flag, or the live model, as it was before the last promotion.",
     ),
     "run": ("run", "Run an unchanged AGENT on tasks: a command and its arguments, after --."),

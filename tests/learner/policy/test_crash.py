@@ -12,7 +12,7 @@ from support.running import finish
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.policy.learn import learn_policy
 from otel_lightning.learner.policy.request import Request
-from otel_lightning.learner.policy.serving import flag_document, flag_file, ship
+from otel_lightning.learner.policy.serving import flag_document, flag_file, promotion
 from otel_lightning.learner.policy.serving.compare_record import describe_served
 from otel_lightning.learner.policy.serving.versions import policies_of, promotions_of
 
@@ -125,7 +125,7 @@ def test_command_that_is_killed_before_any_write_and_run_again_ends_as_if_it_was
         last = promotions_of(opened, KEY)[-1]
         assert describe_served(opened, KEY, flags).endswith(", as recorded.")
         assert last["after"] == flag_document.flag_part(flag_file.read_flag_file(flags, KEY), KEY)
-        ship.roll_back(opened, KEY, flags)
+        promotion.roll_back(opened, KEY, flags)
     shares = flag_document.live_shares(flag_file.read_flag_file(flags, KEY), KEY)
     assert shares == pytest.approx({"brief": 0.5, "careful": 0.5})
 
@@ -135,11 +135,11 @@ CUT_OFF = """
 import os, sys
 from pathlib import Path
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner.policy.serving import flag_document, ship
+from otel_lightning.learner.policy.serving import flag_document, promotion
 
 Path.replace = lambda *_: os._exit(1)
 with open_store(sys.argv[1], create=False) as store:
-    ship.promote(store, "support-prompt", Path(sys.argv[2]))
+    promotion.promote(store, "support-prompt", Path(sys.argv[2]))
 """
 
 
@@ -158,7 +158,7 @@ def test_promotion_that_was_cut_off_before_its_file_is_a_candidate_again(
     # Without a look in between, too.
     assert finish(sys.executable, "-c", CUT_OFF, store, flags).returncode == 1
     with open_store(store, create=False) as opened:
-        assert ship.promote(opened, KEY, flags).version == version
+        assert promotion.promote(opened, KEY, flags).version == version
         assert len(promotions_of(opened, KEY)) == 1
     assert recorded_as_live(store) == served(flags) == [version]
 

@@ -30,8 +30,8 @@ from otel_lightning.learner.policy.learning_data import (
 from otel_lightning.learner.policy.logged.choices import LoggedChoices
 from otel_lightning.learner.policy.request import Request
 from otel_lightning.learner.policy.serving import flag_document, flag_file, joint
+from otel_lightning.learner.policy.serving.promotion import promote
 from otel_lightning.learner.policy.serving.served import features_of, shares_in_context
-from otel_lightning.learner.policy.serving.ship import promote
 from otel_lightning.learner.policy.serving.versions import add_policy, forget_run, policies_of
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices
 from otel_lightning.learner.policy.softmax.features import check_leaks, read_spec

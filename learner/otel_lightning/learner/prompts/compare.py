@@ -12,8 +12,8 @@ from otel_lightning.learner.evaluate.confidence import ALPHA
 from otel_lightning.learner.evaluate.paired import PairedComparison, compare
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy.serving import flag_document, flag_file
+from otel_lightning.learner.policy.serving.promotion import promote
 from otel_lightning.learner.policy.serving.settled import settle
-from otel_lightning.learner.policy.serving.ship import promote
 from otel_lightning.learner.policy.serving.versions import add_policy, forget_run
 from otel_lightning.learner.prompts.serving.share import (
     VariantChange,

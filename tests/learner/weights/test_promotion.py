@@ -25,7 +25,7 @@ KILLED = """
 import os, pathlib, signal, sys
 from pathlib import Path
 from otel_lightning.collector.store import Store, open_store
-from otel_lightning.learner.weights import ship
+from otel_lightning.learner.weights import promotion
 
 left = int(sys.argv[1])
 
@@ -43,7 +43,7 @@ with open_store(sys.argv[2]) as store:
     Store.execute = before(Store.execute)
     pathlib.Path.symlink_to = before(pathlib.Path.symlink_to)
     pathlib.Path.replace = before(pathlib.Path.replace)
-    ship.promote(store, Path(sys.argv[3]))
+    promotion.promote(store, Path(sys.argv[3]))
 """
 WRITES = 3
 """The record, the new link, and the rename that puts it in the place of the old one."""

@@ -21,7 +21,8 @@ from otel_lightning.learner.commands.common import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from otel_lightning.learner.policy.serving.ship import Change
+    from otel_lightning.collector.store import Store
+    from otel_lightning.learner.policy.serving.promotion import Change
     from otel_lightning.learner.weights.pointer import PointerChange
 
 key_option = option("--key", metavar="KEY", help="Key of the flag whose variants are the arms.")
@@ -114,27 +115,28 @@ def promote(
         raise click.UsageError(
             f"--{policy_options[0]} is for policies, so it cannot be used with --model."
         )
-    with expected_errors():
-        from otel_lightning.collector.store import open_store
-        from otel_lightning.learner.weights import ship
+    with _opened(store) as opened:
+        from otel_lightning.learner.weights import promotion
 
-        with open_store(store, create=False) as opened, _refusal_reported():
-            moved = ship.promote(
-                opened, model, live, without_gate=without_gate, dry_run=options["dry_run"]
-            )
+        moved = promotion.promote(
+            opened, model, live, without_gate=without_gate, dry_run=options["dry_run"]
+        )
     _show_moved(moved)
 
 
 @contextmanager
-def _refusal_reported() -> Iterator[None]:
-    """Print why the gate refused, and exit with code `REFUSED`."""
-    from otel_lightning.learner.errors import RefusedError
+def _opened(store: str) -> Iterator["Store"]:
+    """Open an existing store; report expected errors, and exit with `REFUSED` if a gate refused."""
+    with expected_errors():
+        from otel_lightning.collector.store import open_store
+        from otel_lightning.learner.errors import RefusedError
 
-    try:
-        yield
-    except RefusedError as refusal:
-        click.echo(str(refusal), err=True)
-        raise click.exceptions.Exit(REFUSED) from refusal
+        try:
+            with open_store(store, create=False) as opened:
+                yield opened
+        except RefusedError as refusal:
+            click.echo(str(refusal), err=True)
+            raise click.exceptions.Exit(REFUSED) from refusal
 
 
 def _promote_policy(  # noqa: PLR0913 - one parameter an option
@@ -150,14 +152,12 @@ def _promote_policy(  # noqa: PLR0913 - one parameter an option
         raise click.UsageError(
             "Give --key and --flags to promote a policy, or --model to promote a model."
         )
-    with expected_errors():
-        from otel_lightning.collector.store import open_store
-        from otel_lightning.learner.policy.serving import ship
+    with _opened(store) as opened:
+        from otel_lightning.learner.policy.serving import promotion
 
-        with open_store(store, create=False) as opened, _refusal_reported():
-            change = ship.promote(
-                opened, key, flags, version=version, canary=canary, dry_run=dry_run
-            )
+        change = promotion.promote(
+            opened, key, flags, version=version, canary=canary, dry_run=dry_run
+        )
     _show(change)
     if change.needs_provider:
         click.echo(
@@ -209,12 +209,10 @@ def rollback(  # noqa: PLR0913 - one parameter an option
         return
     if key is None:
         raise click.UsageError("Give --key to roll back a policy, or --model to roll back a model.")
-    with expected_errors():
-        from otel_lightning.collector.store import open_store
-        from otel_lightning.learner.policy.serving import ship
+    with _opened(store) as opened:
+        from otel_lightning.learner.policy.serving import promotion
 
-        with open_store(store, create=False) as opened:
-            change = ship.roll_back(opened, key, flags, dry_run=dry_run)
+        change = promotion.roll_back(opened, key, flags, dry_run=dry_run)
     _show(change)
     restored = f"Policy {change.served_version}" if change.served_version else "The flag as it was"
     if change.is_restored:
@@ -228,12 +226,10 @@ def rollback(  # noqa: PLR0913 - one parameter an option
 
 
 def _roll_back_model(store: str, live: Path | None, *, dry_run: bool) -> None:
-    with expected_errors():
-        from otel_lightning.collector.store import open_store
-        from otel_lightning.learner.weights import ship
+    with _opened(store) as opened:
+        from otel_lightning.learner.weights import promotion
 
-        with open_store(store, create=False) as opened:
-            moved = ship.roll_back(opened, live, dry_run=dry_run)
+        moved = promotion.roll_back(opened, live, dry_run=dry_run)
     _show_moved(moved)
 
 
@@ -255,15 +251,13 @@ def policies(store: str, *, key: str | None, flags: Path | None) -> None:
     """List the stored policies, and which of them the flag file serves."""
     from rich.table import Table
 
-    with expected_errors():
-        from otel_lightning.collector.store import open_store
+    with _opened(store) as opened:
         from otel_lightning.learner.policy.serving.compare_record import describe_served
         from otel_lightning.learner.policy.serving.versions import policies_of
 
-        with open_store(store, create=False) as opened:
-            keys = sorted({row["key"] for row in policies_of(opened, key)})
-            compared = [describe_served(opened, flag, flags) for flag in keys]
-            rows = policies_of(opened, key)  # as comparing has left them
+        keys = sorted({row["key"] for row in policies_of(opened, key)})
+        compared = [describe_served(opened, flag, flags) for flag in keys]
+        rows = policies_of(opened, key)  # as comparing has left them
     if not rows:
         learn = next_command(
             "lightning-learn policy", store, key=key or "KEY", flags=flags or "FILE"
@@ -296,12 +290,10 @@ def models(store: str) -> None:
     """List the fine-tuned models, the verdicts of their gates, and which of them are live."""
     from rich.table import Table
 
-    with expected_errors():
-        from otel_lightning.collector.store import open_store
-        from otel_lightning.learner.weights import ship
+    with _opened(store) as opened:
+        from otel_lightning.learner.weights import promotion
 
-        with open_store(store, create=False) as opened:
-            rows = ship.models_of(opened)
+        rows = promotion.models_of(opened)
     if not rows:
         tune = "lightning-learn weights --algorithm rft --model FOLDER --output FOLDER"
         click.echo(f"No models. Fine-tune one with: {next_command(tune, store)}")
