@@ -103,7 +103,7 @@ def _note_tool(span: Span, inferred_tools: InferredTools) -> None:
 
 @never_raise
 def _withhold_credentials(span: Span) -> None:
-    """Remove what gives access to the model server: values of headers, a password in its URL."""
+    """Remove credentials of the model server: values of headers, and the password in its URL."""
     present = attributes_of(span)
     if _HEADERS in present:
         write_late(span, {_HEADERS: privacy.WITHHELD_HEADERS})

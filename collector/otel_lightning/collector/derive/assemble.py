@@ -110,7 +110,7 @@ def assemble_rows(parsed: ParsedRows) -> Derived:
 def _evidence(
     parsed: ParsedRows, calls: Iterable[LlmCall]
 ) -> Iterator[tuple[ToolCall | LlmCall, list[LlmCall]]]:
-    """Yield what shows that a tool ran for a call in another trace, with the calls in question."""
+    """Yield evidence that a tool ran for a call of another trace, and the calls it may be."""
     # Only a call with tool parts can have requested a tool or have a response in its input.
     with_tools = [call for call in calls if call.history.has_tools]
     evidence = tool_evidence.find_evidence(parsed.tools, with_tools, parsed.nodes)

@@ -202,7 +202,7 @@ def _rows(store: Store) -> int:
 
 
 def tables_of(store: Store) -> list[str]:
-    """Return the names of the tables of a store, but those that describe its file."""
+    """Return the names of the tables of a store, except those that describe its file."""
     select = statement(__package__, "tables", database=Sql("current_database()"))
     return [name for name in store.column(select) if name not in OF_THE_FILE]
 

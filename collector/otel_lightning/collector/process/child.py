@@ -123,7 +123,7 @@ class Pool(Generic[C]):
 
     @contextmanager
     def one(self) -> Iterator[C]:
-        """Yield a child that nobody else uses meanwhile."""
+        """Yield a child that no other thread uses during the block."""
         with self._places:
             child = self._take()
             try:

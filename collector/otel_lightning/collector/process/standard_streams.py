@@ -66,9 +66,9 @@ def _descriptor(stream: TextIO) -> int | None:
 
 
 def drop_unwritten() -> None:
-    """Drop what the standard output and error do not take; call it at the end.
+    """Drop text that cannot be written to standard output or error; call it at the end.
 
-    Otherwise Python would try again, and change the exit code.
+    Otherwise Python would try to write it again, and change the exit code.
     """
     for stream in (sys.stdout, sys.stderr):
         try:

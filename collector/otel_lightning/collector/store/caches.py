@@ -4,10 +4,10 @@ from typing import Any, Protocol, TypeVar
 
 
 class Cache(Protocol):
-    """Something in memory that repeats what a store has."""
+    """A copy in memory of data that a store has."""
 
     def clear(self) -> None:
-        """Forget everything: what is missing here is read from the store."""
+        """Empty the cache; missing data is read from the store again."""
 
 
 Cached = TypeVar("Cached", bound=Cache)
@@ -21,7 +21,7 @@ class Caches:
         self._made: dict[type[Cache], Any] = {}
 
     def of(self, kind: type[Cached]) -> Cached:
-        """Return the cache of a class, which is made, without arguments, at the first call."""
+        """Return the cache of a class; the first call makes it, without arguments."""
         if kind not in self._made:
             self._made[kind] = kind()
         cache: Cached = self._made[kind]

@@ -56,7 +56,7 @@ def logs(rows: pa.Table) -> Iterator[Log]:
 
 
 def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of about `SLICE_BYTES`: what one costs is spread over more."""
+    """Yield the same rows in batches of about `SLICE_BYTES`: each batch has a fixed cost."""
     some: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

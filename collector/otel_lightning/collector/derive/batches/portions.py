@@ -49,7 +49,7 @@ class Portioning:
     """Number of batches that will be derived whole, because ties between portions were many."""
 
     def applies(self, spans: int) -> bool:
-        """Return whether to derive the next batch, of so many spans, in portions."""
+        """Return whether to derive the next batch, which has this many spans, in portions."""
         if spans < 2 * self.spans:
             return False
         if self.whole:
@@ -58,7 +58,7 @@ class Portioning:
         return True
 
     def note(self, traces: int, again: int) -> None:
-        """Note of how many traces of a batch how many were parsed again."""
+        """Note how many of the traces of a batch were parsed again."""
         if again > MOST_PARSED_AGAIN * traces:
             self.whole = BATCHES_WHOLE
 

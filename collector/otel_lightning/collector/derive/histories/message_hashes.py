@@ -23,7 +23,7 @@ ASSISTANT = "assistant"
 
 
 class _Heads(dict[str, bytes]):
-    """What a message adds to the hash of a history before the hashes of its parts, by its role."""
+    """The bytes that a history's hash has before the hashes of a message's parts, by its role."""
 
     def __missing__(self, role: str) -> bytes:
         """Return the head of a role that is none of the usual ones."""
@@ -211,7 +211,7 @@ def _hash_of_tool(part: dict[str, Any]) -> bytes:
 
 
 def _hash(part: dict[str, Any]) -> bytes:
-    """Return the hash of what a part says, with a mark that keeps text apart from all else."""
+    """Return the hash of a part; its first byte is `t` for plain text and `p` for other parts."""
     content = part.get("content")
     if part["type"] == "text" and len(part) == TEXT_KEYS and type(content) is str:
         return b"t" + sha256(content.encode("utf-8", "replace")).digest()

@@ -102,7 +102,7 @@ def _read(content: bytes, stamp: list[int]) -> Filters:
 
 
 def _stamp(store_path: Path) -> list[int]:
-    """Return what changes whenever the store's file does."""
+    """Return the inode, size and time of the store's file, which change with its content."""
     now = store_path.stat()
     return [now.st_ino, now.st_size, now.st_mtime_ns]
 

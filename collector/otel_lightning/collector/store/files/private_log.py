@@ -1,4 +1,4 @@
-"""Let nobody read DuckDB's write-ahead log who may not read the store: it has texts of it.
+"""Give DuckDB's write-ahead log the permissions of its store, because it has the same texts.
 
 DuckDB creates and deletes the log while it works, with the umask of the process. The process that
 serves a store has a umask for that (`keep_files_private`). Other programs keep their own, because
@@ -23,7 +23,7 @@ class PrivateLog:
         self._log = store_path.with_name(store_path.name + ".wal")
 
     def close_to_others(self) -> None:
-        """Take from the log's mode what the store's mode does not allow."""
+        """Remove the permissions of the log that the store does not have."""
         # Mostly there is no log, or it has the mode already. One of another user cannot be changed.
         with suppress(OSError):
             mode = stat.S_IMODE(self._log.stat().st_mode)

@@ -1,11 +1,11 @@
-"""Find what the arms were drawn for: count all rollouts of a user who keeps an arm as one task.
+"""Find the unit that arms were drawn for: all rollouts of a user who keeps an arm are one task.
 
 The gate takes each task as one observation. If an arm is kept for a user, a session or a process,
-rollouts that share it are one draw, whatever their task ids say. If each rollout drew its arm anew,
-rollouts with the same value have the same arm only as often as the propensities say. So each
-recorded value that was known before the choice is tested, and where arms are kept for it, its
-rollouts become one task. The same test by time shows arms that were kept for a while though nothing
-that was recorded tells for what; then nobody knows how many draws there were.
+its rollouts are one draw, whatever their task ids are. If an arm was drawn for each rollout,
+rollouts with the same user have the same arm only as often as the propensities say. So each
+recorded value that was known before the choice is tested. If arms are kept for it, its rollouts
+become one task. The same test by time finds arms that were kept for a while, for a unit that was
+not recorded; then the number of draws is unknown.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ PARTS = 10
 MAX_ROLLOUTS = 100_000
 """Largest number of rollouts that the tests of the time and of the shares read, approximately."""
 MAX_SHARE_DIFFERENCE = 0.005
-"""Largest difference between an arm's share and its propensity that needs no explanation, so that
+"""Largest difference between an arm's share and its propensity that is accepted, so that
 propensities with two digits pass."""
 
 
@@ -40,7 +40,7 @@ NOTHING_SHARED = pl.DataFrame(
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What counts as one task though it has several task ids."""
+    """Task ids that count as one task."""
 
     names: tuple[str, ...] = ()
     """What connects the task ids: `input`, or the name of an attribute such as `user.id`."""
@@ -81,7 +81,7 @@ NO_UNITS = Units()
 def as_units(
     rows: pl.DataFrame, shared: pl.DataFrame, inputs: pl.DataFrame | None = None
 ) -> tuple[pl.DataFrame, Units]:
-    """Give all rollouts of what an arm is kept for, and all copies, a common task_hash.
+    """Give all rollouts of a unit that keeps an arm, and all copies, a common task_hash.
 
     Args:
         rows: The choices in time order: columns rollout_id, task_hash, arm and propensity.
@@ -107,10 +107,10 @@ def as_units(
 
 
 def _finest_first(shared: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
-    """Part what rollouts share by unit, those with most values first.
+    """Return the values of each unit, the unit with most values first.
 
-    Where arms are kept for a user, a process that serves users in turn seems to keep them too,
-    until each user is one task.
+    If arms are kept for a user, a process that serves users in turn seems to keep them too, until
+    each user is one task.
     """
     parts = shared.partition_by("unit", as_dict=True, include_key=False)
     named = [(str(unit), values) for (unit,), values in parts.items()]

@@ -1,4 +1,4 @@
-"""Read from the store what rollouts share, and count those that were drawn together as one task."""
+"""Read the values that rollouts share, and count rollouts with one draw as one task."""
 
 import numpy as np
 import polars as pl
@@ -29,7 +29,7 @@ PARTS = 4
 def read_units_as_tasks(
     store: Store, choices: pl.DataFrame, key: str, *, by_user: bool
 ) -> tuple[pl.DataFrame, Units]:
-    """Give all rollouts of what an arm is kept for, and all copies, a common task_hash.
+    """Give all rollouts of a unit that keeps an arm, and all copies, a common task_hash.
 
     Args:
         store: An open store with staged choices.
@@ -69,7 +69,10 @@ def _copies(store: Store, choices: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def _shared(store: Store, choices: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Read what rollouts share: of a large log only some parts, unless arms are kept in them."""
+    """Read the values that rollouts share.
+
+    Of a large log, some parts are read first, and the rest only if arms are kept in these parts.
+    """
     equal, times = at_equal_times(choices), choices["time"].drop_nulls()
     if choices.height <= SAMPLE or len(times) <= SAMPLE:
         return pl.concat([read_units(store, keys), equal])

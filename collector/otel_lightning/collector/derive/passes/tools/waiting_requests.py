@@ -71,7 +71,7 @@ class WaitingRequests:
         return self._latest([same_call]) or self._latest([(name,)])
 
     def _allowed(self, name: Any, arguments: Any) -> Request | None:
-        """Return the latest request whose name differs only in what is no letter and no digit.
+        """Return the latest request whose name has the same letters and digits.
 
         Providers allow no spaces, so CrewAI offers `Delegate work` as `delegate_work`, and
         `searchWeb` as `search_web`.
