@@ -172,7 +172,7 @@ def test_calls_without_content_have_the_switch_that_brings_it(
     bare = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **USAGE}
     one = found(store, tmp_path, body({"attributes": bare, "scope": scope}, {}))["content"]
     assert (one.number, one.total) == (1, 2)
-    assert one.said == f"calls without content, written by {scope}"
+    assert one.fault == f"without content, written by {scope}"
     assert "0000000000000001" in one.example
     assert remedy in one.remedy
 
@@ -217,7 +217,7 @@ def test_rewards_with_a_word_and_no_number_are_found(store: Store, tmp_path: Pat
     number = ("gen_ai.evaluation.result", {**name, "gen_ai.evaluation.score.value": "1"})
     one = found(store, tmp_path, body({"events": [word]}, {"events": [number]}))["words"]
     assert (one.number, one.total) == (1, 2)
-    assert one.said == "rewards of the name verdict with a word and no number"
+    assert one.fault == "of the name verdict with a word and no number"
     assert one.example.startswith("'pass' of rollout ")
 
 
@@ -227,7 +227,7 @@ def test_arms_without_a_propensity_are_found(store: Store, tmp_path: Path) -> No
     known = ("feature_flag.evaluation", {**flag, "lightning.propensity": "0.5"})
     one = found(store, tmp_path, body({"events": [chosen]}, {"events": [known]}))["arms"]
     assert (one.number, one.total) == (1, 2)
-    assert one.said == "arms of prompt without a propensity"
+    assert one.fault == "of prompt without a propensity"
 
 
 def test_calls_without_token_counts_are_found(store: Store, tmp_path: Path) -> None:
@@ -255,11 +255,9 @@ def test_clocks_that_disagree_are_found(store: Store, tmp_path: Path) -> None:
     below = {"trace": 1, "parent": 1, "at": 0, "service": "tools", "attributes": {}}
     ahead = {"at": 7200, "service": "early"}
     names = found(store, tmp_path, body({"trace": 1, "at": 1}, below, ahead))
-    assert (
-        names["clocks"].said
-        == "spans of tools below agent that began before the span that called them"
-    )
-    assert names["ahead"].said == "spans of early that ended after they were received"
+    early = "of tools below agent that began before the span that called them"
+    assert names["clocks"].fault == early
+    assert names["ahead"].fault == "of early that ended after they were received"
 
 
 def test_the_command_prints_findings_and_exits_with_1(store: Store, tmp_path: Path) -> None:

@@ -148,11 +148,6 @@ class Problem(NamedTuple):
     remedy: str
 
     @property
-    def said(self) -> str:
-        """The problem in words, without numbers."""
-        return f"{self.noun}s {self.fault}"
-
-    @property
     def headline(self) -> str:
         """The problem in words and numbers."""
         if self.name == EMPTY:

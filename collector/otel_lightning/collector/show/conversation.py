@@ -77,11 +77,11 @@ def _mark(message: Message) -> str:
     The key has no ids, because some providers change them, and no reasoning, because most
     providers do not send it back.
     """
-    parts = [_said(p) for p in message.get("parts") or () if p.get("type") != "reasoning"]
+    parts = [_content(p) for p in message.get("parts") or () if p.get("type") != "reasoning"]
     return json.dumps([message.get("role"), parts], sort_keys=True)
 
 
-def _said(part: Part) -> Any:
+def _content(part: Part) -> Any:
     kind = part.get("type")
     if kind == "tool_call":
         return part.get("name"), arguments_of(part)

@@ -287,7 +287,7 @@ def _call_before(starts: Sequence[tuple[int, str]], time_ns: int | None) -> str 
     return starts[index - 1][1] if index else None
 
 
-class _Said(NamedTuple):
+class _StepMessages(NamedTuple):
     """The messages of a call: number of earlier ones, the new ones, the answer."""
 
     earlier: int
@@ -313,11 +313,11 @@ def _steps(calls: Iterable[Row], details: _Details, window: Window) -> list[Step
         answered |= {tool.tool_call_id for tool in tools if tool.tool_call_id and _has_result(tool)}
         if not call.get("is_context"):
             earlier = 0 if window.whole_history else len(messages) - len(fresh)
-            steps.append(_step(call, details, _Said(earlier, new, answer)))
+            steps.append(_step(call, details, _StepMessages(earlier, new, answer)))
     return steps
 
 
-def _step(call: Row, details: _Details, messages: _Said) -> Step:
+def _step(call: Row, details: _Details, messages: _StepMessages) -> Step:
     row = details.credit.get(call["step"])
     flag = next(iter(details.flags[call["span_id"]]), None)
     own = ("step", "trace_id", "span_id", "agent_name", "model", "start_ns", "finish_reason",
