@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import count
@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from support import running
 
 from otel_lightning.collector.derive.histories.state import ToolTexts, state_hash
 from otel_lightning.collector.refresh.rollouts.rollout_rows import READ_COLUMNS, NewRows
@@ -153,6 +154,14 @@ def keep_rollouts(store: Store) -> None:
     for table, columns in READ_COLUMNS.items():
         rows.add(table, store.query(f"SELECT {', '.join(columns)} FROM {table}"))
     rows.keep_rollouts(store)
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The path of a store that a running ingester serves."""
+    ingester = running.start(tmp_path_factory.mktemp("served") / "traces.duckdb")
+    yield ingester.store
+    ingester.stop()
 
 
 @pytest.fixture

@@ -1,23 +1,14 @@
-"""A served store that the tests of a process share, and agents of a few lines."""
+"""Agents of a few lines, and their tasks."""
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import running
 
 Agent = Callable[[str], list[str]]
-
-
-@pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The path of a store that a running ingester serves."""
-    ingester = running.start(tmp_path_factory.mktemp("served") / "traces.duckdb")
-    yield ingester.store
-    ingester.stop()
 
 
 @pytest.fixture
