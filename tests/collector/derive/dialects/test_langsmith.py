@@ -93,3 +93,30 @@ def test_a_run_of_langsmith_without_a_result_failed(result: dict[str, Any] | Non
     given = span(keys, status="OK", events=(refused,))
     (call,) = derive([given], []).llm_calls
     assert (call.error_type, call.finish_reason) == ("Refused", "error")
+
+
+COROUTINE = "<coroutine object _wrap_async at 0x7f7fb0d658a0>"
+
+
+@pytest.mark.parametrize("said", [COROUTINE, f"It prints {COROUTINE}."])
+def test_a_run_of_langsmith_that_returned_a_coroutine_is_no_call(said: str) -> None:
+    """It took the async functions of a client that another package wrapped for plain ones."""
+    given = {
+        "langsmith.span.kind": "llm",
+        "gen_ai.request.model": "m",
+        "gen_ai.prompt": {"messages": [{"role": "user", "content": "Hi"}]},
+        "gen_ai.completion": {"output": said},
+    }
+    calls = derive([span(given)], []).llm_calls
+    outputs = [call.output_messages for call in calls]
+    assert outputs == ([] if said == COROUTINE else [[text_message("assistant", said)]])
+
+
+def test_a_coroutine_is_no_result_of_a_tool() -> None:
+    given = {
+        "langsmith.span.kind": "tool",
+        "gen_ai.prompt": {"city": "Rome"},
+        "gen_ai.completion": {"output": COROUTINE},
+    }
+    (tool,) = derive([span(given, name="sun")], []).tool_calls
+    assert (tool.name, tool.arguments, tool.result) == ("sun", {"city": "Rome"}, None)

@@ -1,5 +1,6 @@
 """LangSmith's OpenTelemetry export: messages as LangChain serialises them, as one JSON text."""
 
+import re
 from typing import Any
 
 from otel_lightning.collector.derive import span_rows
@@ -26,6 +27,8 @@ KIND, METADATA = "langsmith.span.kind", "langsmith.metadata."
 FLAT = {"gen_ai.prompt.0.content", "gen_ai.completion.0.content"}
 _LABELS = {"type", "role"}
 """Keys of an answer that only say what the answer is."""
+NOT_AWAITED = re.compile(r"<coroutine object [^<>]+ at 0x[0-9a-f]+>")
+"""The output of a function that only returned a coroutine, which somebody awaited later."""
 FIELDS = {"id": "id", "status": "status", "model": "ls_model_name"}
 
 
@@ -44,7 +47,9 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     if _has_failed(span):
         span = span._replace(status_code="ERROR")
     if kind == "llm":
-        return _read_call(span)
+        # If another package wrapped an async client first, LangSmith takes its functions for plain
+        # ones. The call was made later, and the other package recorded it.
+        return None if _is_not_awaited(span) else _read_call(span)
     if kind == "tool":
         return _read_tool(span)
     if kind == "retriever":
@@ -54,6 +59,21 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
         )
     is_agent = "lc_agent_name" in span.attributes and not span.parent_span_id
     return span_rows.agent_run(span, "agent", span.name) if is_agent else None
+
+
+def _is_not_awaited(span: Span) -> bool:
+    """Return whether a run ended with a coroutine that nobody had awaited yet."""
+    text = span.attributes.get("gen_ai.completion", "")
+    if NOT_AWAITED.search(text) is None:  # as in almost all runs
+        return False
+    output = _output(json_text.parse(text))
+    return isinstance(output, str) and NOT_AWAITED.fullmatch(output) is not None
+
+
+def _output(result: Any) -> Any:
+    """Return what a decorated function returned."""
+    fields = json_text.as_object(result)
+    return fields.get("output", fields.get("outputs", result))
 
 
 def _has_failed(span: Span) -> bool:
@@ -178,8 +198,7 @@ def _read_tool(span: Span) -> ToolCall:
     arguments = json_text.parse(attributes.get("gen_ai.prompt"))
     if isinstance(arguments, dict) and isinstance(arguments.get("input"), str):
         arguments = json_text.parse_literal(arguments["input"]) or arguments["input"]
-    fields = json_text.as_object(result)
-    output = fields.get("output", fields.get("outputs", result))
+    output = None if _is_not_awaited(span) else _output(result)
     message = tool_values.tool_message(output)
     match arguments:
         case {"args": [given, {"toolCallId": str(call_id)}]}:  # the AI SDK's call of a tool
