@@ -39,7 +39,14 @@ def test_litellms_own_id_of_a_request_that_failed_is_no_response_id() -> None:
     assert (call.dialect, call.response_id) == ("litellm", None)
 
 
-@pytest.mark.parametrize("told", [{"gen_ai.request.stream": True}, {"llm.is_streaming": "True"}])
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"gen_ai.request.stream": True},
+        {"llm.is_streaming": "True"},
+        {"litellm.request.streaming": True},
+    ],
+)
 @pytest.mark.parametrize("streamed", [True, False])
 def test_the_end_of_litellms_streams_may_be_late(
     told: dict[str, object], *, streamed: bool
@@ -110,3 +117,96 @@ def test_a_request_of_anthropics_form_to_the_proxy_is_a_chat() -> None:
     given = chat([text_message("user", "Hi")], text_message("assistant", "Hello"), asked)
     (call,) = derive([span(given, scope="litellm")], []).llm_calls
     assert call.operation == "chat"
+
+
+ROUTED = {
+    "litellm.call_id": "c1",
+    "litellm.call_type": "acompletion",
+    "gen_ai.request.model": "alias",
+    "gen_ai.response.model": "m-2026-01-01",
+}
+
+
+@pytest.mark.parametrize(
+    ("provider", "routed", "model"),
+    [
+        ("openai", "openai/m", "m"),
+        ("azure.ai.openai", "azure/m", "m"),
+        ("gcp.vertex_ai", "vertex_ai/m", "m"),
+        ("x_ai", "xai/m", "m"),
+        ("cohere", "cohere_chat/m", "m"),
+        ("hosted_vllm", "hosted_vllm/Qwen/Qwen3", "Qwen/Qwen3"),
+        ("openai", "Qwen/Qwen3", "Qwen/Qwen3"),
+        ("openai", "m", "m"),
+        (None, "openai/m", "openai/m"),
+        ("openai", None, "alias"),
+    ],
+)
+def test_the_model_that_litellms_proxy_asked_for_is_the_providers(
+    provider: str | None, routed: str | None, model: str
+) -> None:
+    """Its requested model is the name that the proxy's configuration gives the model."""
+    more = {"gen_ai.provider.name": provider, "litellm.provider.model": routed}
+    keys = {key: value for key, value in more.items() if value}
+    call = read_call(span(chat([PLAIN_QUESTION], text_message("assistant", "Yes"), ROUTED | keys)))
+    assert (call.request_model, call.response_model) == (model, "m-2026-01-01")
+
+
+def test_litellms_own_name_of_a_model_is_no_responding_model() -> None:
+    """The proxy replaces the model in the responses of OpenAI's models by it."""
+    named = {"gen_ai.response.model": "alias", "litellm.provider.model": "openai/m"}
+    keys = ROUTED | named | {"gen_ai.provider.name": "openai"}
+    call = read_call(span(chat([PLAIN_QUESTION], text_message("assistant", "Yes"), keys)))
+    assert (call.request_model, call.response_model) == ("m", None)
+
+
+@pytest.mark.parametrize("cost", [0.25, 0.0])
+def test_the_cost_that_litellm_states_is_that_of_the_call(cost: float) -> None:
+    """It is 0 for a model whose price LiteLLM does not know."""
+    keys = ROUTED | {"litellm.cost.total": cost, "litellm.cost.input": 0.2}
+    call = read_call(span(chat([PLAIN_QUESTION], text_message("assistant", "Yes"), keys)))
+    assert call.cost == (cost or None)
+
+
+@pytest.mark.parametrize("declared", [1, 12])
+def test_tools_of_which_litellm_wrote_only_some_are_unknown(declared: int) -> None:
+    keys = {**ROUTED, "gen_ai.tool.0.name": "sun", "litellm.request.tools.declared": declared}
+    call = read_call(span(chat([PLAIN_QUESTION], text_message("assistant", "Yes"), keys)))
+    assert [one["name"] for one in call.tool_definitions or ()] == (
+        ["sun"] if declared == 1 else []
+    )
+
+
+@pytest.mark.parametrize("route", ["arerank", "amoderation", "aimage_generation", "afile_list"])
+def test_what_else_litellms_proxy_does_is_no_model_call(route: str) -> None:
+    """Its results are written as the messages of a chat."""
+    keys = ROUTED | {"litellm.call_type": route}
+    given = chat([PLAIN_QUESTION], text_message("assistant", "0: 0.5"), keys)
+    assert derive([span(given, scope="litellm")], []).llm_calls == []
+
+
+def test_a_tool_that_litellms_proxy_ran_is_no_model_call() -> None:
+    ran = {
+        "litellm.call_id": "c1",
+        "gen_ai.operation.name": "execute_tool",
+        "mcp.method.name": "tools/call",
+        "gen_ai.tool.name": "sun",
+        "gen_ai.tool.call.arguments": {"city": "Rome"},
+        "gen_ai.tool.call.result": {"content": [{"type": "text", "text": "It shines."}]},
+    }
+    listed = {"litellm.call_id": "c2", "mcp.method.name": "tools/list"}
+    rows = derive([span(ran, scope="litellm"), span(listed, id="s2", scope="litellm")], [])
+    assert rows.llm_calls == []
+    (tool,) = rows.tool_calls
+    assert (tool.name, tool.arguments) == ("sun", {"city": "Rome"})
+
+
+@pytest.mark.parametrize(
+    ("route", "content"), [("acompletion", "full"), ("responses", "truncated")]
+)
+def test_responses_of_litellms_newer_callback_lack_their_instructions(
+    route: str, content: str
+) -> None:
+    keys = ROUTED | {"litellm.call_type": route}
+    call = read_call(span(chat([PLAIN_QUESTION], text_message("assistant", "Yes"), keys)))
+    assert call.content == content
