@@ -25,6 +25,7 @@ from otel_lightning.collector.derive.passes.inputs import (
     earlier_turns,
     failed_inputs,
     incremental_inputs,
+    lost_items,
 )
 from otel_lightning.collector.derive.passes.rollouts import conversations
 from otel_lightning.collector.derive.passes.rollouts.assign import Rollouts, assign
@@ -146,6 +147,7 @@ def _merged_calls(parsed: ParsedRows, within: Collection[Place]) -> tuple[Merged
     # The messages of these calls changed, so their hashes are computed again.
     for call in (*completed, *(c for c in ordered if c.merged_span_ids)):
         call.history = history(call, parsed.memory)
+    lost_items.mark(ordered)
     conversations.mark_held(ordered)
     unanswered_calls.fail(ordered, parsed.agents, parsed.nodes)
     finish_reasons.settle(ordered, parsed.tools, parsed.nodes)

@@ -14,6 +14,7 @@ from otel_lightning.collector.derive.dialects.semconv.settings import Settings, 
 from otel_lightning.collector.derive.histories import lost_arguments
 from otel_lightning.collector.derive.messages import payloads, token_counts, tool_values
 from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
+from otel_lightning.collector.derive.passes.inputs import lost_items
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Span
 from otel_lightning.collector.derive.text import json_text
 
@@ -142,6 +143,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
             if event.name == USAGE_EVENT:
                 token_counts.fill_usage(call, counts.usage(event.attributes))
     cut = cut or (span.scope_name in LAST_PIECES and _has_text(call))
+    cut = cut or (span.scope_name == lost_items.SCOPE and _lost_items(call, attributes))
     call = span_rows.completed(call, cut=cut)
     return span_rows.without_doubtful_reason(call, settings.reasons[0])
 
@@ -183,6 +185,19 @@ def tool_definitions(attributes: Attributes) -> list[Any] | None:
 def _has_text(call: LlmCall) -> bool:
     parts = (part for message in call.output_messages or () for part in message["parts"])
     return any(part["type"] == "text" for part in parts)
+
+
+def _lost_items(call: LlmCall, attributes: Attributes) -> bool:
+    """Return whether a response lacks tool calls, or its request what the user said.
+
+    Of an answer that is not streamed, OpenLIT writes only the last one of parallel tool calls. A
+    request may have nothing but results of tools, which it leaves out.
+    """
+    if attributes.get("openai.api.type") != "responses":
+        return False
+    asked = "user" in [message["role"] for message in call.input_messages or ()]
+    is_streamed = attributes.get("gen_ai.request.stream") == "true"
+    return not asked or (not is_streamed and span_rows.asks_for_tools(call))
 
 
 def all_attributes(span: Span) -> Attributes:
