@@ -1,12 +1,16 @@
 """The end of a process: what is still delivered, and what is said of what is not."""
 
+import json
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,7 @@ import grpc
 import pytest
 from support.certificates import Authority
 from support.examples import first_quick
-from support.running import background, start
+from support.running import background, serving, start
 
 CALL = """
 import openai
@@ -29,6 +33,31 @@ def silent_port() -> Iterator[int]:
     """A port that takes connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
+
+
+@contextmanager
+def _receiver(statuses: list[int]) -> Iterator[str]:
+    """Start a receiver that answers with these statuses, and then never again."""
+    left = list(statuses)
+    closing = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            if not left:
+                closing.wait()
+                return
+            self.send_response(left.pop(0))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Keep the tests' output clean."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with serving(server):
+        yield f"http://127.0.0.1:{server.server_port}"
+        closing.set()
 
 
 @pytest.fixture
@@ -121,6 +150,35 @@ def test_a_refusal_over_http_is_told_with_its_remedy(
     assert "Does a collector listen" not in line
 
 
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (503, "its log says why"),
+        pytest.param(429, "raise its limit", marks=pytest.mark.slow),
+        pytest.param(413, "MAX_EXPORT_BATCH", marks=pytest.mark.slow),
+    ],
+)
+def test_a_receiver_that_refuses_for_now_is_not_missed(agent: Any, status: int, told: str) -> None:
+    with _receiver([status] * 100) as endpoint:
+        done = agent.finish(BUSY, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, LIGHTNING_EXIT_TIMEOUT="1")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Lost 1 span")
+    assert told in line
+    assert "Does a collector listen" not in line
+
+
+def test_a_collector_that_answered_before_is_slow_and_not_missed(agent: Any) -> None:
+    script = f"{CALL}\nimport time; time.sleep(1.5)\n{CALL}"
+    with _receiver([200]) as endpoint:  # it answers the first request only
+        done = agent.finish(
+            script, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, LIGHTNING_EXIT_TIMEOUT="0.5"
+        )
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Lost 1 span")
+    assert f"{endpoint}/v1/traces answered before" in line
+    assert "Does a collector listen" not in line
+
+
 @pytest.mark.parametrize("has_tls", [True, False])
 def test_tls_on_one_side_only_is_told_with_the_right_scheme(
     agent: Any, tmp_path: Path, *, has_tls: bool
@@ -194,6 +252,8 @@ def test_a_delivered_process_says_nothing(agent: Any) -> None:
             -signal.SIGINT,
             marks=pytest.mark.slow,
         ),
+        # The terminal of the agent was closed.
+        ("import os, signal; os.kill(os.getpid(), signal.SIGHUP)", -signal.SIGHUP),
     ],
 )
 def test_an_agent_that_ends_early_delivers_what_it_did(agent: Any, end: str, code: int) -> None:
@@ -224,6 +284,52 @@ next(stream)
     assert process.stderr == ""
     (span,) = agent.sink.llm_spans()
     assert "Hel" in span.attributes["gen_ai.output.messages"]
+
+
+@pytest.mark.parametrize("api", first_quick(["responses", "responses.with_raw_response"]))
+def test_a_stream_of_responses_that_is_open_at_the_end_has_its_messages(
+    agent: Any, api: str
+) -> None:
+    script = f"""
+import openai
+client = openai.OpenAI()
+stream = client.{api}.create(model="small", input="Hi", instructions="Be kind.", stream=True)
+stream = stream.parse() if hasattr(stream, "parse") else stream
+next(iter(stream))
+"""
+    process = agent.finish(script)
+    assert process.stderr == ""
+    (span,) = agent.sink.spans
+    texts = [
+        message["parts"][0]["content"]
+        for message in json.loads(span.attributes["gen_ai.input.messages"])
+    ]
+    assert texts == ["Be kind.", "Hi"]
+    assert span.attributes["gen_ai.operation.name"] == "chat"
+
+
+def test_a_thread_that_still_works_at_the_end_leads_to_no_warning(agent: Any) -> None:
+    script = """
+import threading, time
+import openai
+from opentelemetry import trace
+client = openai.OpenAI()
+def work():
+    stream = client.chat.completions.create(model="small", messages=[], stream=True)
+    next(iter(stream))
+    started.set()
+    span = trace.get_tracer("agent").start_span("step")
+    ended.wait()
+    list(stream)
+started, ended = threading.Event(), threading.Event()
+threading.Thread(target=work, daemon=True).start()
+started.wait()
+import atexit, otel_lightning.instrumentation.delivery as delivery
+finish = delivery.finish
+atexit.unregister(finish)
+atexit.register(lambda: (finish(), ended.set(), time.sleep(0.3)))
+"""
+    assert agent.finish(script).stderr == ""
 
 
 def test_a_sigterm_handler_of_the_agents_own_is_kept(agent: Any) -> None:

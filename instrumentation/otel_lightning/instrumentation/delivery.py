@@ -38,12 +38,23 @@ _IN_CONTAINER: Final = (
     " In a container localhost is the container itself: set OTEL_EXPORTER_OTLP_ENDPOINT to the "
     "name of the collector's host or service."
 )
+_ENDS: Final = ("SIGTERM", "SIGHUP")
+"""Signals that end a process: of a supervisor, and of a terminal that closes (not on Windows)."""
 _MARKS: Final = ("/.dockerenv", "/run/.containerenv")
 """Files that Docker and Podman put into each container."""
 _ANSWERED: Final = re.compile(
     r"BadStatusLine|WRONG_VERSION_NUMBER|StatusCode\.(?!UNAVAILABLE|DEADLINE_EXCEEDED)|\bcode: \d"
+    r"|Transient error [A-Z][A-Za-z ]* encountered"
+    r"|StatusCode\.UNAVAILABLE .* Error details: not stored"
 )
-"""Reasons of a failed export that came from a server, so that one listens there."""
+"""Reasons of a failed export that came from a server, so that one listens there. The exporter over
+HTTP names a status such as 503 by its phrase only; a connection that failed has punctuation."""
+_GAVE_UP: Final = "due to timeout, max retries or shutdown"
+"""The end of retries: the warning of the retry before says what the reason was."""
+_TOO_SLOW: Final = (
+    " %s answered before, but did not take the rest in this time. Look at the load of the "
+    "collector, or raise LIGHTNING_EXIT_TIMEOUT."
+)
 _TLS_ALERT: Final = r"BadStatusLine('\x15\x03"
 """What an HTTP client says of a server that answers with an alert of TLS (RFC 8446, section 6)."""
 _REMEDIES: Final = {
@@ -53,6 +64,10 @@ _REMEDIES: Final = {
     "lightning-ingest with --allowed-host NAME.",
     "code: 404": "The path is wrong: the exporter adds /v1/traces to OTEL_EXPORTER_OTLP_ENDPOINT, "
     "so leave it out there.",
+    "code: 413": "A batch is larger than the receiver accepts: lower "
+    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE, or raise the limit of the receiver.",
+    "error Too Many Requests": "The receiver refused the rate of the requests: raise its limit.",
+    "error Service Unavailable": "The receiver is up, but stores nothing now: its log says why.",
 }
 """What to do after an answer over HTTP, of which OpenTelemetry's exporter logs only the status."""
 _SAID_BY_US: Final = (
@@ -78,6 +93,7 @@ class _Exports:
     failed: int = 0
     dropped: int = 0
     in_flight: int = 0
+    delivered: int = 0
 
     def unsent(self) -> int:
         return self.failed + self.dropped + self.in_flight + len(self.queue)
@@ -109,7 +125,8 @@ def bound_exit(undo: ExitStack) -> None:
         logger = logging.getLogger(name)
         logger.addFilter(_keep)
         undo.callback(logger.removeFilter, _keep)
-    _finish_on_sigterm(undo)
+    for name in _ENDS:
+        _finish_on(getattr(signal, name, None), undo)
 
 
 def watch() -> None:
@@ -234,7 +251,9 @@ def _counted(batch: Any, kind: str) -> _Exports:
             delivered = getattr(result, "name", "") == "SUCCESS"
         finally:
             exports.in_flight -= len(records)
-            if not delivered:
+            if delivered:
+                exports.delivered += len(records)
+            else:
                 exports.failed += len(records)
                 _log_first_failure()
         return result
@@ -255,6 +274,8 @@ def _keep(record: logging.LogRecord) -> bool:
     if not str(record.msg).startswith(_SAID_BY_US):
         return True
     if record.levelno >= logging.WARNING and not str(record.msg).startswith("Shutdown"):
+        if _state.reason and _GAVE_UP in str(record.msg):
+            return False
         _state.reason = record.getMessage()
     return False
 
@@ -272,20 +293,31 @@ def _log_first_failure() -> None:
 def _log_losses() -> None:
     lost: dict[str, int] = {}
     places: dict[str, None] = {}
+    delivered = 0
     for exports in _state.watched.values():
         if count := exports.unsent():
             lost[exports.kind] = lost.get(exports.kind, 0) + count
             places[exports.endpoint] = None
+            delivered += exports.delivered
     named = [f"{count} {kind}{'s' * (count > 1)}" for kind, count in lost.items()]
     if named:
         _logger.warning(
-            "Lost %s: not delivered within the %s s that %s allows at exit. %s%s",
+            "Lost %s: not delivered within the %s s that %s allows at exit.%s%s",
             " and ".join(named),
             _timeout(),
             EXIT_TIMEOUT_VARIABLE,
-            _last_reason(),
-            "" if _ANSWERED.search(_state.reason) else _no_collector(places),
+            f" {reason}" if (reason := _last_reason()) else "",
+            _remedy(places, has_answered=delivered > 0),
         )
+
+
+def _remedy(places: Collection[str], *, has_answered: bool) -> str:
+    """Return what to do about the losses, if the last reason does not say it."""
+    if _ANSWERED.search(_state.reason):
+        return ""
+    if has_answered and not _state.reason:
+        return _TOO_SLOW % " and ".join(places)
+    return _no_collector(places)
 
 
 def _no_collector(places: Collection[str]) -> str:
@@ -314,11 +346,11 @@ def _last_reason() -> str:
     return " ".join([sentence, *remedies])
 
 
-def _finish_on_sigterm(undo: ExitStack) -> None:
-    """Deliver before SIGTERM ends the process, unless the agent has its own handler for it."""
+def _finish_on(ending: signal.Signals | None, undo: ExitStack) -> None:
+    """Deliver before a signal ends the process, unless the agent or `nohup` handles it."""
     main = threading.current_thread() is threading.main_thread()
     # Python allows handlers in the main thread only.
-    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    if ending is None or not main or signal.getsignal(ending) is not signal.SIG_DFL:
         return
 
     def finish_and_die(number: int, frame: FrameType | None) -> None:
@@ -329,16 +361,16 @@ def _finish_on_sigterm(undo: ExitStack) -> None:
         delivery.start()
         delivery.join(_timeout() + 1)
         signal.signal(number, signal.SIG_DFL)
-        # Again with the default handler, so that the parent sees death by SIGTERM and not an exit
-        # code.
+        # Again with the default handler, so that the parent sees death by the signal and not an
+        # exit code.
         os.kill(os.getpid(), number)
 
-    signal.signal(signal.SIGTERM, finish_and_die)
+    signal.signal(ending, finish_and_die)
 
     def give_back() -> None:
         # The agent may have set its own handler since.
-        if signal.getsignal(signal.SIGTERM) is finish_and_die:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if signal.getsignal(ending) is finish_and_die:
+            signal.signal(ending, signal.SIG_DFL)
 
     undo.callback(give_back)
 
@@ -346,7 +378,7 @@ def _finish_on_sigterm(undo: ExitStack) -> None:
 def _forget() -> None:
     """Reset the counts in a forked child: the parent reports its own losses."""
     for exports in _state.watched.values():
-        exports.failed = exports.dropped = exports.in_flight = 0
+        exports.failed = exports.dropped = exports.in_flight = exports.delivered = 0
     _state.is_failure_logged, _state.reason = False, ""
 
 

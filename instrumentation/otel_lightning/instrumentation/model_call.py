@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext
 from opentelemetry.util.types import AttributeValue
 
-from otel_lightning.instrumentation import arms, changed_request, privacy
+from otel_lightning.instrumentation import arms, bundled_requests, changed_request, privacy, quiet
 from otel_lightning.instrumentation.answers import ANSWERS, Answer
 from otel_lightning.instrumentation.genai import attributes_of, is_llm, write_late
 
@@ -119,6 +119,8 @@ class ModelCall:
             values += self._raw_stream()
         # What the instrumentation recorded is kept; gaps are filled.
         added |= {name: value for name, value in values if not present.get(name)}
+        if self.endpoint == "responses" and (bundled or self.is_own_span):
+            added |= self._unrecorded_request({**present, **added})
         if self.changed:
             added |= dict(self._sampling()) | changed_request.as_sent(
                 self.request, self.changed, present
@@ -162,6 +164,14 @@ class ModelCall:
         name = held.get("id") if isinstance(held, dict) else held
         if isinstance(name, str):
             yield "gen_ai.conversation.id", name
+
+    def _unrecorded_request(self, present: Mapping[str, Any]) -> dict[str, AttributeValue]:
+        """Return what Traceloop records of a request only when the answer has ended well."""
+        if "gen_ai.operation.name" in present:
+            return {}
+        hidden = () if privacy.content_allowed() else _CONTENT
+        recorded = bundled_requests.attributes(self.request)
+        return {n: value for n, value in recorded.items() if n not in present and n not in hidden}
 
     def _unrecorded_answer(self, present: Mapping[str, Any]) -> dict[str, str]:
         """Return the output messages if the instrumentation did not record them.
@@ -309,6 +319,7 @@ def end_open() -> None:
     """End the spans of open calls at the end of the process, with what was received so far."""
     for span in list(_open):
         if span.is_recording():
+            quiet.drop_late_warnings()
             type(span).end(span)  # not `span.end`, which a raw stream replaces
 
 

@@ -17,10 +17,10 @@ from typing import Any, Final
 from opentelemetry.context import get_value
 from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 
+from otel_lightning.instrumentation.bundled_requests import WRAPPERS
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.model_call import ModelCall, is_bundled
 
-_WRAPPERS: Final = "opentelemetry.instrumentation.openai.v1.responses_wrappers"
 _SUPPRESSED: Final = "suppress_instrumentation"
 _WAITING: Final = ("queued", "in_progress")
 """Statuses of an answer that the agent retrieves later; the instrumentation records that."""
@@ -166,7 +166,7 @@ class _Record:
 
 def _begin(call: ModelCall) -> _Record | None:
     """Start the span of a call of Responses, if nothing but the bundled instrumentation would."""
-    module: Any = sys.modules.get(_WRAPPERS)
+    module: Any = sys.modules.get(WRAPPERS)
     if call.endpoint != "responses" or call.span is not None or not _tracers or module is None:
         return None
     if get_value(_SUPPRESSED, call.context) or not _is_on():
