@@ -167,6 +167,27 @@ def test_a_receiver_that_refuses_for_now_is_not_missed(agent: Any, status: int, 
     assert "Does a collector listen" not in line
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"HTTP_PROXY": "http://127.0.0.1:1", "NO_PROXY": ""}, "to NO_PROXY"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "127.0.0.1:4318"}, "Write http://"),
+    ],
+)
+def test_an_address_that_reaches_no_collector_is_told_with_its_remedy(
+    agent: Any, settings: dict[str, str], told: str
+) -> None:
+    script = """
+from opentelemetry import trace
+trace.get_tracer("agent").start_span("step").end()
+"""
+    done = agent.finish(script, LIGHTNING_EXIT_TIMEOUT="1", **settings)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Lost 1 span")
+    assert told in line
+    assert "Does a collector listen" not in line
+
+
 def test_a_collector_that_answered_before_is_slow_and_not_missed(agent: Any) -> None:
     script = f"{CALL}\nimport time; time.sleep(1.5)\n{CALL}"
     with _receiver([200]) as endpoint:  # it answers the first request only

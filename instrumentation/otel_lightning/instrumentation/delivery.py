@@ -45,10 +45,10 @@ _MARKS: Final = ("/.dockerenv", "/run/.containerenv")
 _ANSWERED: Final = re.compile(
     r"BadStatusLine|WRONG_VERSION_NUMBER|StatusCode\.(?!UNAVAILABLE|DEADLINE_EXCEEDED)|\bcode: \d"
     r"|Transient error [A-Z][A-Za-z ]* encountered"
-    r"|StatusCode\.UNAVAILABLE .* Error details: not stored"
+    r"|StatusCode\.UNAVAILABLE .* Error details: not stored|ProxyError|No connection adapters"
 )
-"""Reasons of a failed export that came from a server, so that one listens there. The exporter over
-HTTP names a status such as 503 by its phrase only; a connection that failed has punctuation."""
+"""Reasons of a failed export that do not mean that no collector is there: an answer of a server, a
+wrong address, a proxy. Over HTTP the exporter names a status by its phrase, without punctuation."""
 _GAVE_UP: Final = "due to timeout, max retries or shutdown"
 """The end of retries: the warning of the retry before says what the reason was."""
 _TOO_SLOW: Final = (
@@ -66,10 +66,13 @@ _REMEDIES: Final = {
     "so leave it out there.",
     "code: 413": "A batch is larger than the receiver accepts: lower "
     "OTEL_BSP_MAX_EXPORT_BATCH_SIZE, or raise the limit of the receiver.",
+    "No connection adapters": "Write http:// or https:// before the host in the endpoint.",
+    "ProxyError": "The proxy of HTTP_PROXY or HTTPS_PROXY does not work: add the collector's host "
+    "to NO_PROXY.",
     "error Too Many Requests": "The receiver refused the rate of the requests: raise its limit.",
     "error Service Unavailable": "The receiver is up, but stores nothing now: its log says why.",
 }
-"""What to do after an answer over HTTP, of which OpenTelemetry's exporter logs only the status."""
+"""What to do, by a part of the reason that OpenTelemetry's exporter over HTTP logs."""
 _SAID_BY_US: Final = (
     "Transient error",
     "Failed to export",

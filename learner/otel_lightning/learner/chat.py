@@ -16,6 +16,9 @@ Part = Mapping[str, Any]
 CARRIED = ("text", "reasoning", "tool_call", "tool_call_response")
 """Types of parts that a chat message can carry."""
 NOT_JSON = "arguments that are not a JSON object"
+CUT_OFF = ("length", "content_filter")
+"""Finish reasons of an answer that the model did not end. A chat template would write an end after
+it, which teaches the model to stop in the middle."""
 INCOMPLETE = ("truncated", "redacted")
 """Values of the column `content` of a call with messages of which a part is missing: they are not
 what the model read or wrote."""

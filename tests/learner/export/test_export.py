@@ -543,6 +543,28 @@ def test_ties_alone_give_no_labels_and_the_reason(traces: "Traces") -> None:
     assert "Record message content" not in message
 
 
+@pytest.mark.parametrize("form", ["trl-sft", "trl-kto", "trl-dpo", "openai"])
+def test_an_answer_that_was_cut_off_is_left_out_and_counted(traces: "Traces", form: str) -> None:
+    asked = json.dumps([text("user", "Where is order 7?")])
+    said = (
+        ("a", "It is on", 1.0, "length"),
+        ("b", "On its way.", 0.5, "stop"),
+        ("c", "No.", 0, "stop"),
+    )
+    for rollout, answer, value, reason in said:
+        answers = json.dumps([text("assistant", answer)])
+        traces.call(rollout, input_messages=asked, output_messages=answers, finish_reason=reason)
+        traces.reward(rollout, value)
+        traces.task(rollout, "order-7")
+    make_transitions(traces.store(), Settings(held_out=0.0))
+    output = traces.path.with_name("rows.jsonl")
+    done = write(str(traces.path), FORMATS[form], output, split="all", threshold=0.0)
+    written = output.read_text()
+    assert "On its way." in written
+    assert "It is on" not in written
+    assert sum(n for why, n in done.left_out.items() if "cut off (length)" in why) == 1
+
+
 def test_export_of_a_control_says_that_its_rewards_are_shuffled(learned: "Traces") -> None:
     output = learned.path.with_name("rows.jsonl")
     said = ["export", "--store", str(learned.path), "--form", "trl-grpo", "--output", str(output)]

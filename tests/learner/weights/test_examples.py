@@ -35,6 +35,7 @@ def rows(**columns: Any) -> pl.DataFrame:
         "tools": None,
         "completion": json.dumps([ANSWER]),
         "content": "full",
+        "finish_reason": None,
         "temperature": None,
         "prompt_token_ids": None,
         "completion_token_ids": None,
@@ -75,6 +76,13 @@ def test_what_the_template_writes_after_the_end_was_not_written_by_the_model(
     monkeypatch.setattr(tokenizer, "chat_template", template)
     (example,) = tokenize(rows(), tokenizer).examples
     assert tokenizer.decode(example.completion) == "left <end>"
+
+
+def test_an_answer_that_was_cut_off_does_not_teach_to_end_there(tokenizer: Any) -> None:
+    (whole,) = tokenize(rows(finish_reason="stop"), tokenizer).examples
+    (cut,) = tokenize(rows(finish_reason="length"), tokenizer).examples
+    assert whole.completion == (*cut.completion, tokenizer.eos_token_id)
+    assert cut.completion
 
 
 def test_prompt_that_is_no_prefix_of_the_whole_is_skipped_and_counted(

@@ -17,7 +17,7 @@ from otel_lightning.collector.store import Store, StoreLike, opened, statement
 from otel_lightning.collector.store.sql_text import Value
 from otel_lightning.collector.terminal.progress import Progress
 from otel_lightning.learner import credit
-from otel_lightning.learner.chat import INCOMPLETE
+from otel_lightning.learner.chat import CUT_OFF, INCOMPLETE
 from otel_lightning.learner.credit import Options
 from otel_lightning.learner.errors import DataError, no_transitions
 from otel_lightning.learner.export.formats.rows import MESSAGES, NO_TEXT, Format, LeftOutError, Row
@@ -138,6 +138,7 @@ def _unread(store: Store, form: Format, split: str) -> dict[str, int]:
     """Count the calls that no pair or prompt is made from, by the reason."""
     chosen: dict[str, Value] = {"splits": SPLITS[split], "pairs": form.has_pairs}
     reasons: dict[str, Value] = {"no_text": NO_TEXT, "incomplete": INCOMPLETE}
+    reasons["cut_off"] = CUT_OFF
     return dict(read(store, __package__, "unread_calls", **chosen, **reasons).iter_rows())
 
 
@@ -150,6 +151,7 @@ def _read(
         "all": not form.above_threshold,
         "ties": ties,
         "incomplete": INCOMPLETE,
+        "cut_off": CUT_OFF,
     }
     progress, total = Progress("Export", 0), 0
     for first, last in _pieces(store, values) if form.by_call else [EVERYTHING]:

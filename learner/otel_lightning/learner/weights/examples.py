@@ -16,6 +16,7 @@ import jinja2
 import polars as pl
 
 from otel_lightning.learner.chat import (
+    CUT_OFF,
     INCOMPLETE,
     chat_messages,
     chat_tools,
@@ -187,6 +188,8 @@ def templated_tokens(
     prompt: list[int] = template(messages, add_generation_prompt=True)
     whole: list[int] = template(messages + answer)
     completion = _until_end(whole[len(prompt) :], tokenizer.eos_token_id)
+    if row["finish_reason"] in CUT_OFF and completion[-1:] == [tokenizer.eos_token_id]:
+        completion.pop()
     # Some templates drop earlier reasoning when a further message follows. Then the prompt in the
     # conversation is not the prompt that was sent.
     return (prompt, completion) if whole[: len(prompt)] == prompt and completion else None

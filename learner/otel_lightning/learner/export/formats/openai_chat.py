@@ -16,7 +16,7 @@ from otel_lightning.learner.export.formats.rows import (
     Format,
     LeftOutError,
     Row,
-    answer_of,
+    ended_answer_of,
     functions_of,
     prompt_of,
 )
@@ -25,7 +25,7 @@ from otel_lightning.learner.export.formats.rows import (
 def row(source: Row) -> dict[str, Any]:
     """Return the chat; weight 0 excludes earlier messages of the assistant from training."""
     prompt = prompt_of(source, text_arguments=True)
-    completion = answer_of(source["completion"], text_arguments=True)
+    completion = ended_answer_of(source, text_arguments=True)
     before = [m | {"weight": 0} if m["role"] == "assistant" else m for m in prompt]
     messages = [_message(m) for m in (*before, *completion)]
     _match_results(messages)

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from otel_lightning.learner.chat import (
+    CUT_OFF,
     INCOMPLETE,
     NOT_JSON,
     chat_messages,
@@ -107,6 +108,17 @@ def answer_of(completion: str | None, *, text_arguments: bool = False) -> list[d
     """
     # Several choices: the agent read the first one.
     return _chat(json.loads(completion or "[]")[:1], text_arguments=text_arguments)
+
+
+def ended_answer_of(row: Row, *, text_arguments: bool = False) -> list[dict[str, Any]]:
+    """Return the first choice of the output of a call as chat messages, if the model ended it.
+
+    Raises:
+        LeftOutError: As `answer_of`, or if a limit or a filter cut the answer off.
+    """
+    if row["finish_reason"] in CUT_OFF:
+        raise LeftOutError(f"an answer that was cut off ({row['finish_reason']})")
+    return answer_of(row["completion"], text_arguments=text_arguments)
 
 
 def tools_of(row: Row) -> str | None:

@@ -9,7 +9,7 @@ from otel_lightning.learner.export.formats.rows import (
     ORIGIN,
     Format,
     Row,
-    answer_of,
+    ended_answer_of,
     origin,
     prompt_of,
     tools_of,
@@ -18,7 +18,7 @@ from otel_lightning.learner.export.formats.rows import (
 
 def row(source: Row) -> dict[str, Any]:
     """Return the prompt and the completion; the loss is computed on the completion only."""
-    example = {"prompt": prompt_of(source), "completion": answer_of(source["completion"])}
+    example = {"prompt": prompt_of(source), "completion": ended_answer_of(source)}
     return example | {"tools": tools_of(source)} | origin(source)
 
 

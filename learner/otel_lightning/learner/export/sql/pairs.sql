@@ -1,8 +1,8 @@
 -- Pairs of a better and a worse answer in one state: the best with the worst, the second best with
 -- the second worst, and so on, while their advantages differ by more than $threshold. An answer
 -- that was given several times has its mean advantage, so that no answer is both chosen and
--- rejected. Means that differ only by rounding count as equal. Calls whose messages are incomplete
--- are in no pair.
+-- rejected. Means that differ only by rounding count as equal. Calls whose messages are incomplete,
+-- and answers that were cut off, are in no pair.
 WITH graded AS (
     SELECT
         transitions.state_hash,
@@ -17,6 +17,7 @@ WITH graded AS (
     JOIN llm_calls c USING (trace_id, span_id)
     WHERE split IN $splits AND transitions.state_hash IS NOT NULL AND completion IS NOT NULL
         AND coalesce(c.content NOT IN $incomplete, TRUE)
+        AND coalesce(c.finish_reason NOT IN $cut_off, TRUE)
     GROUP BY ALL
 ),
 ranked AS (

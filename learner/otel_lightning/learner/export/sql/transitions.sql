@@ -4,7 +4,7 @@ SELECT
     c.input_messages::VARCHAR AS messages,
     c.tool_definitions::VARCHAR AS tools,
     c.output_messages::VARCHAR AS completion,
-    c.content,
+    c.content, c.finish_reason,
     t.arm_key, t.arm, t.propensity, t.behavior_logprob, t.policy_version,
     coalesce(c.response_model, c.request_model) AS model,
     TRY_CAST(c.request_params ->> '$.temperature' AS DOUBLE) AS temperature,

@@ -16,6 +16,7 @@ SELECT
     t.tools::VARCHAR AS tools,
     t.completion::VARCHAR AS completion,
     c.content,
+    c.finish_reason,
     t.temperature,
     t.prompt_token_ids,
     t.completion_token_ids,
