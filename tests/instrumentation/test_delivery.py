@@ -255,6 +255,20 @@ for _ in range(20):
     assert process.stderr.startswith("Lost 20 spans"), process.stderr
 
 
+def test_a_batch_that_no_receiver_would_accept_is_divided(agent: Any) -> None:
+    script = """
+from opentelemetry import trace
+for _ in range(8):
+    span = trace.get_tracer("agent").start_span("step")
+    span.set_attribute("text", "x" * 9_000_000)
+    span.end()
+"""
+    process = agent.finish(script, OTEL_BSP_SCHEDULE_DELAY="60000", LIGHTNING_EXIT_TIMEOUT="30")
+    assert (process.returncode, process.stderr) == (0, "")
+    assert len(agent.sink.spans) == 8
+    assert max(map(len, agent.sink.bodies)) < 2**26
+
+
 def test_a_delivered_process_says_nothing(agent: Any) -> None:
     process = agent.finish(BUSY)
     assert (process.returncode, process.stderr) == (0, "")

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from opentelemetry import _logs, metrics, trace
 
+from otel_lightning.instrumentation.batches import divided
 from otel_lightning.instrumentation.guard import never_raise
 
 EXIT_TIMEOUT_VARIABLE: Final = "LIGHTNING_EXIT_TIMEOUT"
@@ -46,6 +47,7 @@ _ANSWERED: Final = re.compile(
     r"BadStatusLine|WRONG_VERSION_NUMBER|StatusCode\.(?!UNAVAILABLE|DEADLINE_EXCEEDED)|\bcode: \d"
     r"|Transient error [A-Z][A-Za-z ]* encountered"
     r"|StatusCode\.UNAVAILABLE .* Error details: not stored|ProxyError|No connection adapters"
+    r"|exceeds max_request_size"
 )
 """Reasons of a failed export that do not mean that no collector is there: an answer of a server, a
 wrong address, a proxy. Over HTTP the exporter names a status by its phrase, without punctuation."""
@@ -76,6 +78,7 @@ _REMEDIES: Final = {
 _SAID_BY_US: Final = (
     "Transient error",
     "Failed to export",
+    "Dropping ",
     "Shutdown in progress",
     "Queue full",
     "Exporter already shutdown",
@@ -248,6 +251,11 @@ def _counted(batch: Any, kind: str) -> _Exports:
     def count(records: Sequence[Any]) -> Any:
         # Counted while they are sent: if the deadline comes in between, these are lost too.
         exports.in_flight += len(records)
+        results = [count_part(part) for part in divided(records)]
+        failed = (result for result in results if getattr(result, "name", "") != "SUCCESS")
+        return next(failed, results[0])
+
+    def count_part(records: Sequence[Any]) -> Any:
         delivered = False
         try:
             result = export(records)
