@@ -104,27 +104,17 @@ class Run:
 
 
 @contextmanager
-def recorded(run: Run, store: Store) -> Iterator[None]:
-    """Record a run with outcome `failed` if the block raises."""
-    try:
-        yield
-    except Exception as error:
-        store.insert("runs", arrow(run.failed(error)))
-        raise
+def recorded(store: StoreLike, run: Run) -> Iterator[None]:
+    """Record a run with outcome `failed` if the block raises.
 
-
-@contextmanager
-def recorded_in(location: StoreLike, run: Run) -> Iterator[None]:
-    """Record a run with outcome `failed` if the block raises, in a store that may not be open.
-
-    If the store cannot be opened either, only the first error is raised: it names the cause.
+    If the record cannot be written either, only the first error is raised: it names the cause.
     """
     try:
         yield
     except Exception as error:
         # The store may be the cause of the error, such as one that another process holds.
-        with suppress(StoreError), opened(location) as store:
-            store.insert("runs", arrow(run.failed(error)))
+        with suppress(StoreError), opened(store) as db:
+            db.insert("runs", arrow(run.failed(error)))
         raise
 
 

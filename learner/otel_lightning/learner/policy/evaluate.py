@@ -25,7 +25,7 @@ from otel_lightning.learner.policy.logged.window import Window
 from otel_lightning.learner.policy.serving.versions import known_versions
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices
 from otel_lightning.learner.policy.softmax.cross_fit import cross_fitted
-from otel_lightning.learner.runs import Run, fingerprint, recorded_in
+from otel_lightning.learner.runs import Run, fingerprint, recorded
 from otel_lightning.learner.score import rules
 
 SEGMENT_METHOD = "doubly_robust"
@@ -103,7 +103,7 @@ def evaluate_policy(store: StoreLike, question: Question) -> Answer:
         StoreError: If the store cannot be read or written.
     """
     run = Run("evaluate", _config(question))
-    with recorded_in(store, run), opened(store) as db:
+    with recorded(store, run), opened(store) as db:
         versions = known_versions(db, question.window.key)
         named = Named(question.window.key, question.flags, question.version, question.arm)
         check_named(db, versions, named)

@@ -40,7 +40,7 @@ from otel_lightning.learner.runs import (
     candidates_warning,
     fingerprint,
     judged_before,
-    recorded_in,
+    recorded,
 )
 
 BY_NEW_ROLLOUTS = "with rollouts that begin after this run (--since)"
@@ -81,7 +81,7 @@ def learn_policy(store: StoreLike, request: Request) -> Learned:
         StoreError: If the store cannot be read or written.
     """
     run = Run("policy", _config(request), name=request.run_id)
-    with recorded_in(store, run):
+    with recorded(store, run):
         learned = _learn_policy(store, request, run)
     if learned.promoted:
         # After the record of the run: a policy that is served can always be looked up in the store.

@@ -59,7 +59,7 @@ from otel_lightning.learner.prompts.serving.variants import (
     text_hash,
     variants_with_text,
 )
-from otel_lightning.learner.runs import Run, fingerprint, recorded_in
+from otel_lightning.learner.runs import Run, fingerprint, recorded
 from otel_lightning.learner.score import rules
 from otel_lightning.learner.score.judges.asking import (
     Question,
@@ -102,7 +102,7 @@ def propose_prompts(
         # paid for.
         resumed = unfinished(db, key) if request.run_id is None else request.run_id
     run = Run("prompts", _config(request), name=resumed)
-    with recorded_in(store, run):
+    with recorded(store, run):
         with opened(store) as db:
             plan = _plan(db, request)
             before = proposals_of(db, run.run_id)

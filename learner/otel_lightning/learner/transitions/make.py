@@ -65,7 +65,7 @@ def make_transitions(
         StoreError: If the store cannot be read or written.
     """
     run = Run("transitions", asdict(settings))
-    with opened(store) as db, recorded(run, db), stage.bounded(db):
+    with opened(store) as db, recorded(db, run), stage.bounded(db):
         stage.check_agents(db, choice_of(settings))
         # A reward that is a rule is computed first: its scores become rewards in the store, of
         # which the settings then name one.

@@ -26,7 +26,7 @@ from otel_lightning.learner.runs import (
     candidates_warning,
     fingerprint,
     judged_before,
-    recorded_in,
+    recorded,
     to_json,
 )
 from otel_lightning.learner.weights.card import Card, model_card
@@ -86,7 +86,7 @@ def learn_weights(  # noqa: PLR0913 - what, with what, where to, and as which ru
     run = Run("weights", config, name=run_id)
     if training.report_to:
         training = replace(training, trl={"run_name": run.run_id, **training.trl})
-    with recorded_in(store, run) if is_main() else nullcontext():
+    with recorded(store, run) if is_main() else nullcontext():
         return _learn_weights(store, algorithm, training, output, run)
 
 

@@ -113,7 +113,7 @@ def judge_rollouts(store: StoreLike, plan: Plan, judge: Judge) -> Report:
             ]
         except DataError as error:
             # `recorded` writes the failure into `runs` because the block raises.
-            with opened(store) as db, recorded(run, db):
+            with recorded(store, run):
                 raise stopped(session, error, "No score was changed.") from error
     scores = pl.DataFrame(rows, schema=SCHEMA)
     tallies = tuple(tally(rubric, scores.filter(name=rubric.name)) for rubric in plan.rubrics)
