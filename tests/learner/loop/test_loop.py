@@ -23,6 +23,7 @@ from support.prompt_server import (
     true_success,
 )
 from support.running import LIMIT_S, background, eventually, finish
+from support.sent_call import SEND_CALL
 from support.stores import ask
 
 from otel_lightning.collector.store import open_store, read_server
@@ -39,9 +40,10 @@ from otel_lightning.learner.rollout_runner import read_tasks
 from otel_lightning.learner.runs import Run
 
 FIRST = "You answer the requests of customers."
-AGENT = """
-import json, os, random, re, socket, sys, time
-task = json.load(sys.stdin)
+AGENT = (
+    SEND_CALL
+    + """
+import random, re
 flags = json.load(open(os.environ["FLAGD_OFFLINE_FLAG_SOURCE_PATH"]))["flags"]
 ((key, flag),) = flags.items()
 arm = flag["defaultVariant"]
@@ -49,43 +51,14 @@ rules = dict(re.findall(r"^(\\w+): (\\w+)[.]$", flag["variants"][arm], re.M))
 right = task["word"]
 chance = 0.25 if task["kind"] not in rules else 0.9 if rules[task["kind"]] == right else 0.05
 success = random.Random(int(os.environ["LIGHTNING_SEED"])).random() < chance
-
-def attributes(**said):
-    kind = {str: "stringValue", float: "doubleValue"}
-    return [{"key": k.replace("__", "."), "value": {kind[type(v)]: v}} for k, v in said.items()]
-
-def message(role, text):
-    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
-
-now = time.time_ns()
 explanation = {} if success else {"gen_ai__evaluation__explanation": f"The answer is {right}."}
-span = {
-    "traceId": os.urandom(16).hex(), "spanId": os.urandom(8).hex(), "name": "chat m",
-    "startTimeUnixNano": str(now), "endTimeUnixNano": str(now + 1000),
-    "attributes": attributes(
-        lightning__rollout__id=os.environ["LIGHTNING_ROLLOUT_ID"],
-        lightning__task__id=os.environ["LIGHTNING_TASK_ID"],
-        gen_ai__operation__name="chat", gen_ai__request__model="m",
-        gen_ai__input__messages=message("user", f"My {task['kind']}, please."),
-        gen_ai__output__messages=message("assistant", "Done."),
-    ),
-    "events": [
-        {"name": "feature_flag.evaluation", "timeUnixNano": str(now), "attributes": attributes(
-            feature_flag__key=key, feature_flag__result__variant=arm, lightning__propensity=1.0)},
-        {"name": "gen_ai.evaluation.result", "timeUnixNano": str(now + 2000), "attributes":
-            attributes(gen_ai__evaluation__name="success",
-                       gen_ai__evaluation__score__value=float(success), **explanation)},
-    ],
-}
-body = {"resourceSpans": [{"scopeSpans": [{"scope": {"name": "test"}, "spans": [span]}]}]}
-body = json.dumps(body).encode()
-host, port = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"].removeprefix("http://").split(":")
-with socket.create_connection((host, int(port)), timeout=250) as connection:
-    head = f"POST /v1/traces HTTP/1.1\\r\\nHost: {host}:{port}\\r\\nConnection: close\\r\\n"
-    head += f"Content-Type: application/json\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
-    connection.sendall(head.encode() + body)
-    assert b" 200 " in connection.recv(4096)
+chosen = dict(feature_flag__key=key, feature_flag__result__variant=arm, lightning__propensity=1.0)
+reward = dict(gen_ai__evaluation__name="success",
+              gen_ai__evaluation__score__value=float(success), **explanation)
+send_call(f"My {task['kind']}, please.", "Done.",
+          ("feature_flag.evaluation", chosen), ("gen_ai.evaluation.result", reward))
 """
+)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from support.running import LIMIT_S, background, eventually
+from support.sent_call import SEND_CALL
 from support.stores import ask
 from support.untrained import untrained
 
@@ -39,42 +40,17 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_
 """Serves the first model as one that is right in a third of the tasks, and a trained one as one
 that always is. So the gate must promote the first training, and none after it."""
 
-AGENT = """
-import http.client, json, os, sys, time
-task = json.load(sys.stdin)
-
-def post(place, path, body, kind):
-    connection = http.client.HTTPConnection(place, timeout=250)
-    connection.request("POST", path, body, {"Content-Type": kind})
-    answer = connection.getresponse()
-    assert answer.status == 200, answer.status
-    return answer.read().decode()
-
-said = post(sys.argv[1], "/", str(task["number"]), "text/plain")
-
-def attributes(**named):
-    return [{"key": k.replace("__", "."), "value": {"stringValue": v}} for k, v in named.items()]
-
-def message(role, text):
-    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
-
-now = time.time_ns()
-span = {
-    "traceId": os.urandom(16).hex(), "spanId": os.urandom(8).hex(), "name": "chat m",
-    "startTimeUnixNano": str(now), "endTimeUnixNano": str(now + 1000),
-    "attributes": attributes(
-        lightning__rollout__id=os.environ["LIGHTNING_ROLLOUT_ID"],
-        lightning__task__id=os.environ["LIGHTNING_TASK_ID"],
-        gen_ai__operation__name="chat", gen_ai__request__model="m",
-        gen_ai__input__messages=message("user", f"status {task['number']}"),
-        gen_ai__output__messages=message("assistant", said),
-    ),
-}
-place = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"].removeprefix("http://")
-body = json.dumps({"resourceSpans": [{"scopeSpans": [{"scope": {"name": "t"}, "spans": [span]}]}]})
-post(place, "/v1/traces", body, "application/json")
-sys.exit(said != "up")
+AGENT = (
+    SEND_CALL
+    + """
+import http.client
+server = http.client.HTTPConnection(sys.argv[1], timeout=250)
+server.request("POST", "/", str(task["number"]))
+status = server.getresponse().read().decode()
+send_call(f"status {task['number']}", status)
+sys.exit(status != "up")
 """
+)
 
 LOOP = """
 [learn]

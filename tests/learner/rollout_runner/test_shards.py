@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from support.running import LIMIT_S, background, eventually, running
+from support.sent_call import SEND_CALL
 from support.stores import ask
 
 from otel_lightning.learner.cli import cli
@@ -127,35 +128,16 @@ def test_part_that_no_machine_ran_runs_where_the_store_is(
     assert sorted((tmp_path / "ran").read_text().split()) == sorted(row["id"] for row in ROWS)
 
 
-CALLS = """
-import json, os, sys, time, urllib.request
-task = json.load(sys.stdin)
+CALLS = (
+    SEND_CALL
+    + """
 with open(sys.argv[1], "a") as file:
     file.write(task["id"] + "\\n")
-def attributes(**said):
-    return [{"key": k.replace("__", "."), "value": {"stringValue": v}} for k, v in said.items()]
-def message(role, text):
-    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
-now = time.time_ns()
-span = {
-    "traceId": os.urandom(16).hex(), "spanId": os.urandom(8).hex(), "name": "chat m",
-    "startTimeUnixNano": str(now), "endTimeUnixNano": str(now + 1000),
-    "attributes": attributes(
-        lightning__rollout__id=os.environ["LIGHTNING_ROLLOUT_ID"],
-        gen_ai__operation__name="chat", gen_ai__request__model="m",
-        gen_ai__input__messages=message("user", task["question"]),
-        gen_ai__output__messages=message("assistant", "Done."),
-    ),
-}
-body = {"resourceSpans": [{"scopeSpans": [{"scope": {"name": "test"}, "spans": [span]}]}]}
-head, _, token = os.environ["OTEL_EXPORTER_OTLP_HEADERS"].partition("=")
-url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
-heads = {"Content-Type": "application/json", head: token}
-request = urllib.request.Request(url, json.dumps(body).encode(), heads)
-assert urllib.request.urlopen(request, timeout=250).status == 200
+send_call(task["question"], "Done.")
 print(int(task["question"]) % 4, flush=True)
 time.sleep(float(os.environ.get("STAYS", "0")))
 """
+)
 
 
 @pytest.mark.slow
