@@ -191,10 +191,9 @@ def _print(answer: "Answer") -> None:
 
     click.echo(
         f"Value of {answer.policy} on {number_of(answer.rollouts, 'rollout')} of "
-        f"{number_of(answer.tasks, 'task')}; "
-        f"their mean reward is {decimal(answer.mean_reward)}. They tell as much about this policy "
-        f"as {answer.effective_sample_size:.1f} of its own would (effective sample size); its mean "
-        f"importance weight is {answer.mean_weight:.2f}."
+        f"{number_of(answer.tasks, 'task')}; their mean reward is {decimal(answer.mean_reward)}. "
+        f"They tell as much about this policy as {answer.effective_sample_size:.1f} of its own "
+        f"would (effective sample size); its mean importance weight is {answer.mean_weight:.2f}."
     )
     console = Console()
     named = [

@@ -285,7 +285,7 @@ def _why_no_proposal(result: "Proposed", request: "Request") -> str:
     if not result.rollouts.failed:
         return "no rollout failed. Choose another reward with --reward, or raise --failed-below."
     return (
-        f"{number_of(request.max_arms, 'variant is', 'variants are')} served already, and none "
-        "is worse than its "
-        "parent beyond chance. Collect more rollouts, set a weight to 0, or raise --max-arms."
+        f"{number_of(request.max_arms, 'variant is', 'variants are')} served already, and none is "
+        "worse than its parent beyond chance. Collect more rollouts, set a weight to 0, or raise "
+        "--max-arms."
     )

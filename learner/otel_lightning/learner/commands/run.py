@@ -169,8 +169,7 @@ def print_report(report: "Report", store: str) -> None:
         if report.given_up:
             advice = (
                 f"{number_of(report.given_up, 'of them was', 'of them were')} lost in each "
-                "attempt: correct the cause, and give "
-                "the same command with --rerun lost."
+                "attempt: correct the cause, and give the same command with --rerun lost."
             )
         raise click.ClickException(
             f"{number_of(report.missing, 'rollout is', 'rollouts are')} missing{reason}. {advice}"

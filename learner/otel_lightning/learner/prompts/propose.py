@@ -227,8 +227,7 @@ def _with_records(
     if rollout_ids and not records:
         raise DataError(
             f"None of {number_of(len(rollout_ids), 'chosen rollout')} has messages, so there is "
-            "nothing to show "
-            "to the model. Let the instrumentation record content."
+            "nothing to show to the model. Let the instrumentation record content."
         )
     calls = []
     for task, some in zip(tasks, chosen, strict=True):

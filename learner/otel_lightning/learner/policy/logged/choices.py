@@ -89,15 +89,13 @@ class LoggedChoices:
             )
         if self.open:
             sentences.append(
-                f"{number_of(self.open, 'open rollout has', 'open rollouts have')} no reward "
-                "yet; --until leaves "
-                "the newest ones out."
+                f"{number_of(self.open, 'open rollout has', 'open rollouts have')} no reward yet; "
+                "--until leaves the newest ones out."
             )
         if self.several:
             sentences.append(
                 f"{self.several:,} of {number_of(self.rows.height, 'rollout')} served several "
-                "variants of the "
-                "flag; the first one counts."
+                "variants of the flag; the first one counts."
             )
         return sentences + self.exceptions
 
@@ -113,8 +111,7 @@ class LoggedChoices:
         if self.jointly:
             sentences.append(
                 f"{number_of(self.jointly, 'choice')} left out: a policy of several flags drew "
-                "this one "
-                "together with others, so the rewards are those of combinations."
+                "this one together with others, so the rewards are those of combinations."
             )
         return sentences + self.units.notes
 

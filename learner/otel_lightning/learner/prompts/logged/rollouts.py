@@ -239,7 +239,7 @@ def _no_rewards(window: Window, rewarded: int) -> DataError:
             "'gen_ai.evaluation.result' events for them, or give a rule with --reward."
         )
     return DataError(
-        f"Each rollout of flag '{window.key}' with a reward ({rewarded:,}) is of a held-out "
-        "task, which the "
-        "proposing model must not see. Collect rollouts of more tasks, or lower --held-out."
+        f"Each rollout of flag '{window.key}' with a reward ({rewarded:,}) is of a held-out task, "
+        "which the proposing model must not see. Collect rollouts of more tasks, or lower "
+        "--held-out."
     )

@@ -113,8 +113,7 @@ class Search:
             raise DataError(
                 f"--budget {self.budget} does not suffice to try one prompt: scoring the present "
                 f"one takes {number_of(self.validation, 'rollout')}, and a new one up to "
-                f"{self.iteration}. Give "
-                f"at least {minimum}."
+                f"{self.iteration}. Give at least {minimum}."
             )
 
 

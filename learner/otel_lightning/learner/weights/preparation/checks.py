@@ -191,8 +191,8 @@ def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
     if other:
         sentences.append(
             f"{other:,} of {number_of(len(examples), 'transition')} were sampled at another "
-            "temperature than 1; "
-            "their logged logprobs are computed again, since servers differ in what they log."
+            "temperature than 1; their logged logprobs are computed again, since servers differ in "
+            "what they log."
         )
     if count := rebuilt(examples):
         sentences.append(
