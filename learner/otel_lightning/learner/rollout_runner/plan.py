@@ -91,9 +91,12 @@ class Planned:
 
 
 def run_name(job: Job) -> str:
-    """Return the name of a run, which `attempts.run_id` has: the given one, or a hash."""
+    """Return the name of a run, which `attempts.run_id` has: the given one, or a hash.
+
+    Raises:
+        DataError: If the given name cannot be a folder and a part of ids.
+    """
     if job.name is not None:
-        # The name becomes a folder and part of ids: no slash, no space, no leading dot or dash.
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", job.name):
             raise DataError(
                 f"'{job.name}' cannot name a run. Use letters, digits, '_', '-' and '.', at most "

@@ -34,8 +34,8 @@ def aligned(rule: Rule, result: Any, ids: pl.LazyFrame) -> pl.DataFrame:
     if result.height != judged.height:
         raise DataError(
             f"{rule.spec}: returns {number_of(result.height, 'value')} for "
-            f"{number_of(judged.height, 'row')}. Return one a row (null where there is no score), "
-            "or a frame with the column 'rollout_id'."
+            f"{number_of(judged.height, 'row')}. Return one value per row (null where there is no "
+            "score), or a frame with the column 'rollout_id'."
         )
     return result.with_columns(judged)
 
