@@ -128,6 +128,52 @@ def test_the_node_of_a_graph_that_calls_is_the_agent(
     assert call.agent_name == agent
 
 
+LANGCHAIN = "openinference.instrumentation.langchain"
+
+
+@pytest.mark.parametrize(
+    ("keys", "kinds"),
+    [
+        ({"llm.model_name": "m", "llm.invocation_parameters": "{}"}, ["LlmCall"]),
+        ({"tool.name": "ask_agent", "output.value": "It shines."}, ["ToolCall"]),
+        ({"input.value": "{}"}, ["AgentRun"]),
+    ],
+)
+def test_a_run_with_agent_in_its_name_is_what_its_keys_say(
+    keys: dict[str, str], kinds: list[str]
+) -> None:
+    question = {"llm.input_messages.0.message.content": "Hi", "openinference.span.kind": "AGENT"}
+    derived = derive([span(question | keys, name="ask_agent", scope=LANGCHAIN)], [])
+    rows = [*derived.llm_calls, *derived.tool_calls, *derived.agent_runs]
+    assert [type(row).__name__ for row in rows] == kinds
+
+
+@pytest.mark.parametrize(("name", "runs"), [("Todo.before_agent", 0), ("before_agent", 1)])
+def test_a_hook_of_langchains_middleware_is_no_agent(name: str, runs: int) -> None:
+    hook = {"openinference.span.kind": "AGENT", "input.value": "{}"}
+    assert len(derive([span(hook, name=name, scope=LANGCHAIN)], []).agent_runs) == runs
+
+
+def test_the_result_of_a_tool_that_returns_a_command_is_the_last_tool_message_in_it() -> None:
+    told = [
+        {"type": kind, "data": {"content": text, "tool_call_id": call_id}}
+        for kind, text, call_id in (
+            ("tool", "4 hours of sun", "c1"),
+            ("tool", "Transferred.", "c2"),
+        )
+    ]
+    history = [*told, {"type": "human", "data": {"content": "Thanks."}}]
+    for update, result in (({"messages": history}, "Transferred."), ({"todos": []}, None)):
+        command = {"graph": None, "update": update, "resume": None, "goto": []}
+        tool = {
+            "openinference.span.kind": "TOOL",
+            "tool.name": "transfer",
+            "output.value": json.dumps(command),
+        }
+        (row,) = derive([span(tool)], []).tool_calls
+        assert (row.tool_call_id, row.result) == (result and "c2", result or command)
+
+
 def test_geminis_answer_has_id_model_usage_and_tool_calls() -> None:
     parts = [{"function_call": {"id": "c1", "name": "add", "args": {"a": 2}}}]
     answer = {

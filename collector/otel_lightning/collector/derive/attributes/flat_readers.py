@@ -15,9 +15,8 @@ from otel_lightning.collector.derive.attributes.flat_places import Place
 from otel_lightning.collector.derive.messages import finish
 from otel_lightning.collector.derive.messages.content_blocks import ELIDED
 from otel_lightning.collector.derive.messages.one_message import ROLES
-from otel_lightning.collector.derive.messages.tool_parts import distinct_calls
+from otel_lightning.collector.derive.messages.tool_parts import distinct_calls, parsed_arguments
 from otel_lightning.collector.derive.rows import Attributes, Message
-from otel_lightning.collector.derive.text.json_text import parse
 
 History = Callable[[Attributes], tuple[list[Message], bool]]
 Choices = Callable[[Attributes], list[Message]]
@@ -37,7 +36,7 @@ _GLOBALS: dict[str, Any] = {
     "written_call": WRITTEN_CALL,
     "repr_text": REPR_TEXT,
     "loads": orjson.loads,
-    "parse": parse,
+    "parsed_arguments": parsed_arguments,
     "distinct_calls": distinct_calls,
     "finish_reason": finish.reason,
 }
@@ -133,7 +132,7 @@ def _add_calls(source: _Source, place: Place, is_other: str, rest: str) -> None:
             "try:\n"
             f"    value{at} = loads(text{at})\n"
             "except ValueError:\n"
-            f"    value{at} = parse(text{at})"
+            f"    value{at} = parsed_arguments(text{at})"
         )
         checks.append(f'name{at}[:1] == "\'"')
         ids.append(f"id{at}")

@@ -17,15 +17,22 @@ def tool_call_part(call_id: object, name: object, arguments: Any) -> Part:
     Example:
         >>> tool_call_part("call_1", "add", '{"a": 2}')["arguments"]
         {'a': 2}
+        >>> tool_call_part("call_1", "ping", "")["arguments"]
+        {}
     """
     if isinstance(name, str) and name.startswith("'"):  # a package wrote the repr() of both texts
         name, arguments = parse_literal(name), parse_literal(str(arguments))
     part: Part = {"type": "tool_call", "id": _name(call_id), "name": _name(name)}
     if isinstance(arguments, str):
-        part["arguments"], part["arguments_raw"] = parse(arguments), arguments
+        part["arguments"], part["arguments_raw"] = parsed_arguments(arguments), arguments
     elif arguments is not None:
         part["arguments"] = arguments
     return part
+
+
+def parsed_arguments(text: str) -> Any:
+    """Return the value of a tool call's arguments; an empty text is how Anthropic streams `{}`."""
+    return parse(text) if text else {}
 
 
 def response_part(call_id: object, response: Any) -> Part:

@@ -14,6 +14,8 @@ MESSAGE_REPR = re.compile(
     rf"content={json_text.QUOTED}( .*)? tool_call_id='(?P<id>[^']+)'.*", re.DOTALL
 )
 """The `repr()` of LangChain's tool messages."""
+COMMAND = {"graph", "update", "resume", "goto"}
+"""The keys of LangGraph's `Command`: handoffs return one, and the tools of `deepagents`."""
 
 OUTCOME = re.compile(
     r"status='(?:success|failure)' result=(?P<result>.*) error=(?P<error>None|'.*'|\".*\")"
@@ -165,6 +167,8 @@ def unquoted(value: Any) -> Any:
 def tool_message(result: Any) -> Mapping[str, Any]:
     """Return the LangChain tool message that a result holds, in each known serialisation.
 
+    A tool of LangGraph may return a command, which holds the message that the model gets.
+
     Returns:
         The message, with `content` and `tool_call_id`; {} if the result holds none.
     """
@@ -173,6 +177,15 @@ def tool_message(result: Any) -> Mapping[str, Any]:
     for key in ("output", "data", "kwargs"):
         inner = result.get(key) if isinstance(result, dict) else None
         result = inner if isinstance(inner, dict | str) else result
+    if isinstance(result, dict) and result.keys() == COMMAND:
+        return _commands_message(result)
     if isinstance(result, str) and (match := MESSAGE_REPR.fullmatch(result)):
         return {"content": json_text.parse_literal(match["quoted"]), "tool_call_id": match["id"]}
     return result if isinstance(result, dict) and "tool_call_id" in result else {}
+
+
+def _commands_message(command: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the tool message in a command; a handoff has the whole history before it."""
+    sent = json_text.as_object(command["update"]).get("messages")
+    listed = sent if isinstance(sent, list) else []
+    return next(filter(None, map(tool_message, reversed(listed))), {})

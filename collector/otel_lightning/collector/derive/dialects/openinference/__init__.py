@@ -43,6 +43,10 @@ OTHERS = frozenset(
 a processor only added OpenInference's keys; the other dialect's keys hold more."""
 NO_TOOLS = {"openinference.instrumentation.instructor"}
 """The scopes of packages whose tool spans record no tool: Instructor's are around model calls."""
+LANGCHAIN = "openinference.instrumentation.langchain"
+"""The scope of the package that writes the kind `AGENT` for each run with "agent" in its name."""
+HOOKS = (".before_agent", ".after_agent")
+"""How the names of the runs end in which LangChain's middleware acts before and after an agent."""
 EVENT_OF = "metadata.path"
 """The key under which BeeAI names what an event belongs to."""
 DSPY_FINISH = "finish.__call__"
@@ -71,7 +75,7 @@ def read(span: Span) -> Row | None:
 
 def reader(span: Span) -> Reader:
     """Return the function that reads the spans of this kind."""
-    kind = span.attributes[KIND]
+    kind = _kind(span)
     if kind in OPERATIONS:
         plan = shape_of(span.attributes).plan(calls.Plan)
         return partial(_read_call, plan, OPERATIONS[kind])
@@ -80,6 +84,18 @@ def reader(span: Span) -> Reader:
     if kind in RETRIEVALS:
         return partial(_read_retrieval, RETRIEVALS[kind])
     return _read_agent if kind == "AGENT" else span_rows.no_row
+
+
+def _kind(span: Span) -> str:
+    """Return the kind of a span; for LangChain, the one that it has without its name."""
+    kind = span.attributes[KIND]
+    if kind != "AGENT" or span.scope_name != LANGCHAIN:
+        return kind
+    if "llm.invocation_parameters" in span.attributes:
+        return "LLM"
+    if "tool.name" in span.attributes:
+        return "TOOL"
+    return "CHAIN" if span.name.endswith(HOOKS) else kind
 
 
 def _read_call(plan: calls.Plan, operation: str, span: Span) -> LlmCall | None:
