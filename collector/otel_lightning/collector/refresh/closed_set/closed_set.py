@@ -222,7 +222,10 @@ class ClosedSet:
         if not self._waiting or not self._frontier:
             return False
         self._choose(self._frontier)
-        waiting = statement(__package__, "waiting_rollouts", waiting=self._waiting)
+        # A rollout that waits was derived a short time ago, so its traces are remembered.
+        remembered = self._recent.remembered(self._frontier)
+        since = self._recent.rows_since(remembered)["llm_calls"]
+        waiting = statement(__package__, "waiting_rollouts", waiting=self._waiting, since=since)
         rollouts = self._store.rows(waiting)
         put_off = self._put_off({one["trace_id"]: one["rollout_id"] for one in rollouts})
         if not put_off:

@@ -140,6 +140,10 @@ class RecentTraces:
         replaced, self._replaced = self._replaced or set(), set()
         return replaced
 
+    def remembered(self, trace_ids: Iterable[str]) -> list[str]:
+        """Return those of these traces whose time bounds are known."""
+        return [trace_id for trace_id in trace_ids if trace_id in self._bounds]
+
     def received_since(self, trace_ids: Iterable[str]) -> Sql:
         """Return a condition that all spans and log records of these traces meet."""
         bounds = self._all(trace_ids)
