@@ -1,4 +1,5 @@
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +114,37 @@ def test_wrong_usage_is_exit_code_2() -> None:
     assert result.exit_code == 2
     assert "Unknown credit method 'gea'." in result.stderr
     assert "Did you mean 'gae'?" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "loop none",
+        "policy --key k --flags none",
+        "policy --key k --flags none --features none",
+        "evaluate --key k --flags none",
+        "promote --key k --flags none",
+        "transitions --reward none.sql",
+        "agreement --judge j --labels none.csv",
+        "judge --endpoint http://localhost --model m --rubric none",
+        "run --tasks none -- true",
+        "weights --model none --output new --algorithm rft",
+        "weights --model . --output new --algorithm rft --settings none",
+        "serve --model none",
+    ],
+)
+def test_a_named_file_that_does_not_exist_is_wrong_usage(
+    command: str, traces: "Traces", monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    traces.call("a")
+    traces.reward("a", 0.5)
+    environment = {"LIGHTNING_STORE": traces.store()}
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner(env=environment).invoke(cli, command.split(), catch_exceptions=False)
+    assert result.exit_code == 2, result.output
+    assert re.search(r"'none(\.csv|\.sql)?'", result.stderr)
+    assert "Errno" not in result.stderr
+    assert [*tmp_path.glob("new")] == []
 
 
 def test_run_without_an_agent_is_wrong_usage(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from otel_lightning.collector.files.atomic import PRIVATE, replaced
+from otel_lightning.collector.files.reason import reason
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +167,9 @@ class Alarms:
                     self._file.unlink(missing_ok=True)
             except OSError as error:  # such as a full disk; /metrics and refusals show the alarm
                 if not self._has_warned:
-                    logger.warning("The alarms cannot be written to '%s': %s", self._file, error)
+                    logger.warning(
+                        "The alarms cannot be written to '%s': %s", self._file, reason(error)
+                    )
                 self._has_warned = True
             else:
                 self._has_warned = False
@@ -184,4 +187,4 @@ def read_alarms(store_path: Path) -> list[Alarm]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError) as error:
-        return [Alarm(STORING, f"the alarms cannot be read ({error})", time.time())]
+        return [Alarm(STORING, f"the alarms cannot be read ({reason(error)})", time.time())]

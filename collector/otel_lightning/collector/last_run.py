@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from otel_lightning.collector.files.process_file import runs_still, write_process_file
+from otel_lightning.collector.files.process_file import run_file, runs_still, write_process_file
+from otel_lightning.collector.files.reason import reason
 
 logger = logging.getLogger(__name__)
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -108,15 +109,10 @@ class Run:
         try:
             self._replace()
         except OSError as error:  # such as a full disk: only the next start knows less
-            logger.warning("'%s' cannot be written: %s", self._file, error)
+            logger.warning("'%s' cannot be written: %s", self._file, reason(error))
 
     def _replace(self) -> None:
         write_process_file(self._file, json.dumps(asdict(self._noted)))
-
-
-def run_file(store_path: Path) -> Path:
-    """Return the file that exists while a process serves a store; beside the store."""
-    return store_path.with_name(store_path.name + ".run")
 
 
 def unasked_end(store_path: Path) -> End | None:

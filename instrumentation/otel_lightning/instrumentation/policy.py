@@ -120,7 +120,10 @@ def _flags(path: str, version: tuple[int, ...]) -> tuple[_Flag, ...]:
     try:
         flags = dict(json.loads(Path(path).read_text(encoding="utf-8"))["flags"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        _logger.warning("%s=%s: no flag file (%s); no arm is chosen.", POLICY_VARIABLE, path, error)
+        reason = getattr(error, "strerror", None) or error  # without the system's number
+        _logger.warning(
+            "%s=%s: no flag file (%s); no arm is chosen.", POLICY_VARIABLE, path, reason
+        )
         return ()
     return tuple(readable for key, flag in flags.items() if (readable := _readable(str(key), flag)))
 

@@ -185,8 +185,9 @@ def _own_patterns() -> list[_Pattern]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error  # without the system's number
         _log_once(
-            f"{PATTERNS_VARIABLE}={path} cannot be read ({error}), so every text is withheld "
+            f"{PATTERNS_VARIABLE}={path} cannot be read ({reason}), so every text is withheld "
             f"({WITHHELD}). Correct the file, or unset the variable."
         )
         return [_EVERYTHING]

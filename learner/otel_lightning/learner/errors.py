@@ -12,6 +12,10 @@ class DataError(ValueError):
     """Learning cannot use the data or the settings; the message says why, and what to do next."""
 
 
+class MissingFileError(DataError):
+    """There is no file at a path that the user named; a command then ends with exit code 2."""
+
+
 class RefusedError(Exception):
     """No gate passed a policy or a model against the live one; the message gives the reason."""
 

@@ -309,3 +309,38 @@ def test_a_store_file_that_loses_its_name_is_an_alarm_and_nothing_is_lost(
             loader.stop()
         assert count(store) == 1
         assert spool.backlog() == 0
+
+
+def copy_over(path: Path, content: bytes) -> None:
+    """Overwrite a file in place, as `cp` does."""
+    with path.open("r+b") as file:
+        file.truncate(0)
+        file.write(content)
+
+
+@pytest.mark.parametrize("content", ["another store", "an older copy", "nothing"])
+def test_a_store_file_that_is_overwritten_in_place_is_an_alarm_and_stays_as_it_is(
+    content: str, tmp_path: Path
+) -> None:
+    path, other, alarms = tmp_path / "t.duckdb", tmp_path / "other.duckdb", Alarms()
+    open_store(other).close()
+    with open_store(path) as store, closing(Spool(spool_folder(path))) as spool:
+        store.checkpoint()
+        older = path.read_bytes()
+        loader = Loader(store, spool, alarms=alarms)
+        loader.start()
+        try:
+            spool.append("traces", request((1, 5))).result(timeout=LIMIT_S)
+            eventually(lambda: spool.backlog() == 0)
+            loader.run_between_batches(lambda opened: opened.await_checkpoint())
+            assert not alarms.raised()
+            contents = {"another store": other.read_bytes(), "an older copy": older}
+            put = contents.get(content, b"")
+            copy_over(path, put)
+            spool.append("traces", request((2, 6))).result(timeout=LIMIT_S)
+            eventually(lambda: bool(alarms.raised()))
+            assert "was overwritten while lightning-ingest has it" in alarms.raised()[0].reason
+            assert spool.backlog() > 0
+        finally:
+            loader.stop()
+    assert path.read_bytes() == put  # no checkpoint was written between its blocks

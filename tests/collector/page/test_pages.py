@@ -23,6 +23,7 @@ from otel_lightning.collector.page.statements import sql_text, with_values
 from otel_lightning.collector.page.text import decimal, visible
 from otel_lightning.collector.page.views.tasks import MOST_TASKS
 from otel_lightning.collector.store import Store, StoreError, open_store
+from otel_lightning.collector.store.tables import INTERNAL
 
 LONG = Path(__file__).parents[2] / "support" / "long_store.sql"
 ROOM = Path(answer.__file__).parent
@@ -395,6 +396,32 @@ def test_each_kind_of_run_has_its_gate_in_words_that_fit(tmp_path: Path) -> None
     assert {f"/ui/runs?command={command}" for command in gates} <= set(listed.links)
     assert "No run of this command." in none
     assert "weights · refused" in re.sub(r"\s+", " ", overview)
+
+
+@pytest.mark.parametrize(
+    ("value", "chip"),
+    [("ge:0.3", "reward 0.3 or more"), ("none", "reward none"), ("abc", None)],
+)
+def test_a_filter_is_named_as_it_works_and_one_that_does_nothing_is_not(
+    desk: DirectSource, value: str, chip: str | None
+) -> None:
+    page = Page(desk.get(f"/ui/rollouts?reward={value}"))
+    assert ("Remove reward" in [text for name, text in page.attributes]) == (chip is not None)
+    assert ("has “reward=abc”, which means nothing here" in page.text) == (chip is None)
+    if chip:
+        assert f"{chip} \N{MULTIPLICATION SIGN}" in page.text
+        assert ("value", value) in page.attributes  # the form keeps it
+    else:
+        linked = [link for link in page.links if link.startswith("/ui/rollouts/rollout")]
+        assert linked
+        assert not [link for link in linked if "reward" in link]
+
+
+def test_the_console_lists_the_tables_that_are_documented(desk: DirectSource) -> None:
+    page = Page(desk.get("/ui/sql"))
+    named = set(re.findall(r"<summary><code>(\w+)</code>", page.html))
+    assert named > {"spans", "llm_calls", "rollouts", "transitions"}
+    assert not named & INTERNAL
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from support.running import cli
 from otel_lightning.collector.query.prompt import SqlCompleter, history_file, prompt
 from otel_lightning.collector.store import open_store
 from otel_lightning.collector.store.print_rows import Layout
+from otel_lightning.collector.store.tables import INTERNAL
 
 COLUMNS = {"rollouts": ["rollout_id", "task_id"], "rewards": ["value"], "llm_calls": ["step"]}
 
@@ -66,6 +67,7 @@ def test_commands_with_a_dot_list_tables_and_columns(
         *lines
     }
     assert "leave, as does Ctrl+D" in lines[-1]
+    assert not INTERNAL & {*lines}
 
 
 def test_completion_knows_tables_columns_and_keywords() -> None:

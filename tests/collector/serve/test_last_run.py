@@ -16,12 +16,12 @@ from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
 from support.running import background, cli, eventually, written_by
 
+from otel_lightning.collector.files.process_file import run_file
 from otel_lightning.collector.last_run import (
     KILLED,
     MACHINE,
     Run,
     is_running,
-    run_file,
     unasked_end,
 )
 from otel_lightning.collector.serve.watches.supervision import MANY, WITHIN_SECONDS

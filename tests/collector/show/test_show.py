@@ -128,6 +128,19 @@ def test_all_shows_the_whole_history_and_errors_only_failed_steps(store: Store) 
     assert read_rollout(store, "ticket-77", Window(only_errors=True)).steps == []
 
 
+def test_what_shows_no_step_says_how_many_there_are(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    store.close()
+    for arguments, expected in {
+        ("--steps", "100"): "No step 100: this rollout has 2 steps: 0 to 1.",
+        ("--steps", "2-"): "No step 2: this rollout has 2 steps: 0 to 1.",
+        ("--errors",): "None of the steps that were asked for failed; this rollout has 2 steps.",
+    }.items():
+        answer = cli("show", "ticket-77", *arguments, "--store", path)
+        assert (answer.returncode, answer.stdout.splitlines()[-1]) == (0, expected)
+    assert "No step" not in cli("show", "ticket-77", "--steps", "1-", "--store", path).stdout
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -2,6 +2,7 @@
 
 import logging
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.running import Ingester, cli, eventually
+from support.running import LIMIT_S, Ingester, background, cli, eventually
 
+from otel_lightning.collector.files.process_file import run_file
 from otel_lightning.collector.store import Store, open_store
 from otel_lightning.collector.store.answering import ASK_SECONDS
+from otel_lightning.collector.store.files.server_file import read_server
 
 
 @contextmanager
@@ -110,3 +113,23 @@ def test_a_statement_that_takes_long_is_waited_for_in_silence(
         # It sleeps in the ingester until the process was asked whether it lives.
         opened.query(f"SELECT sleep_ms({1000 * (ASK_SECONDS + 2):.0f})")
     assert caplog.text == ""
+
+
+def test_a_store_is_opened_while_its_ingester_starts_and_while_it_stops(tmp_path: Path) -> None:
+    """In between the ingester holds the file, and answers no SQL yet or no more."""
+    path = tmp_path / "t.duckdb"
+    command = (sys.executable, "-m", "otel_lightning.collector", "--grpc", "none")
+    with background(*command, "--http", "127.0.0.1:0", "--store", path) as process:
+        while not run_file(path).exists():
+            assert process.poll() is None
+        assert read_server(path) is None
+        with open_store(path, read_only=True) as store:
+            assert store.server
+            assert store.column("SELECT 1") == [1]
+        process.send_signal(signal.SIGTERM)
+        while read_server(path):
+            assert process.poll() is None
+        with open_store(path, read_only=True) as store:
+            assert store.server is None
+            assert store.column("SELECT count(*) FROM spans") == [0]
+        assert process.wait(LIMIT_S) == 0

@@ -34,6 +34,7 @@ def load(
     Amazon Bedrock, ClickHouse, Jaeger, Langfuse, LangSmith, MLflow, Phoenix or Tempo; plain, gzip
     or zstd. Scores and annotations become rewards. Loading a file again changes nothing.
     """
+    from otel_lightning.collector.files.reason import named_reason
     from otel_lightning.collector.load.from_files import (
         Loaded,
         derive_all,
@@ -63,7 +64,7 @@ def load(
             try:
                 loaded.append(load_file(opened, path, known, client))
             except (ValueError, OSError) as error:
-                broken.append(str(error))
+                broken.append(named_reason(error))
             progress.report(done, "files")
         derive_all(opened, store, workers=workers)
         if judgements := [one for file in loaded for one in file.judgements]:

@@ -15,6 +15,11 @@ _LOCKS: dict[Path, ExitStack] = {}
 """The locks of this process, by the file."""
 
 
+def run_file(store_path: Path) -> Path:
+    """Return the file that exists while a process serves a store; beside the store."""
+    return store_path.with_name(store_path.name + ".run")
+
+
 def write_process_file(path: Path, text: str) -> None:
     """Write a file that only its user can read, and keep it locked until this process ends.
 

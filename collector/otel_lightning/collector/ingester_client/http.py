@@ -4,6 +4,7 @@ import http.client
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+from otel_lightning.collector.files.reason import reason
 from otel_lightning.collector.store.answering import (
     ANSWER_SECONDS,
     Client,
@@ -36,7 +37,7 @@ def connected(
         if server.tls_cert and not client:
             hint = " If it asks clients for a certificate, give --client-cert and --client-key."
         raise StoreError(
-            f"lightning-ingest at {reachable(server)} does not answer: {error}.{hint}"
+            f"lightning-ingest at {reachable(server)} does not answer: {reason(error)}.{hint}"
         ) from error
 
 

@@ -66,7 +66,7 @@ class Loader(threading.Thread):
         super().__init__(name="loader")
         self._alarms = alarms or Alarms()
         self._store, self._spool, self._settings = store, spool, settings
-        self._file = StoreFile(store.path)
+        self._file = StoreFile(store)
         self.seen_ids = SeenIds(store)
         self._refresher = Refresher(store, settings.workers, spool.arrived.set)
         self._read_ahead = ReadAhead(spool)

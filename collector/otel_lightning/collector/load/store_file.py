@@ -1,35 +1,54 @@
-"""Notice that the file of an open store was deleted, or that another one took its place.
+"""Notice that the file of an open store was deleted, or that another file was put in its place.
 
 DuckDB goes on to write to the file that it opened, also after that file has lost its name. What is
-stored then is gone when the process ends.
+stored then is gone when the process ends. If another file was copied over it, DuckDB would write
+its blocks between those of the other one, and both would be lost.
 """
 
+import os
 from pathlib import Path
+from typing import NamedTuple
 
-from otel_lightning.collector.store import BrokenStoreError, StoreError
+from otel_lightning.collector.store import BrokenStoreError, Store, StoreError
+from otel_lightning.collector.store.files.held_file import held
+
+HEADER_BYTES = 4096
+"""A file of DuckDB begins with three headers: of the file, and by turns of its last checkpoints."""
+CHECKPOINT_NUMBER = slice(8, 16)
+"""Place of the number of a checkpoint in its header."""
+
+
+class _Headers(NamedTuple):
+    """What the headers of a file tell about it."""
+
+    file: bytes
+    """The header of the file, which DuckDB never changes: it has a random id."""
+    checkpoint: int
+    """Number of the last checkpoint, which DuckDB only increases."""
 
 
 class StoreFile:
     """The file that a store was opened from."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, store: Store) -> None:
         """Record which file has the store's name now.
 
         Args:
-            path: Path of the open store; None for one without a file.
+            store: The open store; it may be one without a file.
         """
-        self._path = path
+        self._store, self._path = store, store.path
         self.note()
 
     def note(self) -> None:
         """Record which file has the store's name now: `forget` rewrites the file."""
         self._noted = self._present()
+        self._headers = _headers(self._path) if self._path and self._noted else None
 
     def check(self) -> None:
-        """Check that the file still has its name.
+        """Check that the file still has its name and its content.
 
         Raises:
-            StoreError: If it was deleted or replaced.
+            StoreError: If it was deleted, replaced or overwritten.
             BrokenStoreError: If its disk was mounted again: it is the same file, and DuckDB has
                 open what the disk no longer takes.
         """
@@ -45,6 +64,20 @@ class StoreFile:
                 "open. What arrives stays on the spool. Move the file back, or restart "
                 "lightning-ingest."
             )
+        if self._path and self._headers and self._is_overwritten(self._path, self._headers):
+            self._store.leave_file_alone()
+            raise StoreError(
+                f"The file '{self._path}' was overwritten while lightning-ingest has it open. What "
+                f"arrives stays on the spool. Stop lightning-ingest, move '{self._path}.wal' away, "
+                "and start it again: it uses the file as it is then."
+            )
+
+    def _is_overwritten(self, path: Path, noted: _Headers) -> bool:
+        present = _headers(path)
+        if present is None or present.file != noted.file or present.checkpoint < noted.checkpoint:
+            return True
+        self._headers = present
+        return False
 
     def _present(self) -> tuple[int, int] | None:
         """Return device and inode of the file; None if there is none."""
@@ -55,3 +88,13 @@ class StoreFile:
         except FileNotFoundError:
             return None
         return status.st_dev, status.st_ino
+
+
+def _headers(path: Path) -> _Headers | None:
+    """Read the headers of a file that DuckDB has open; None if it is too short to have them."""
+    content = os.pread(held(path), 3 * HEADER_BYTES, 0)
+    if len(content) < 3 * HEADER_BYTES:
+        return None
+    checkpoints = content[HEADER_BYTES : 2 * HEADER_BYTES], content[2 * HEADER_BYTES :]
+    numbers = (int.from_bytes(one[CHECKPOINT_NUMBER], "little") for one in checkpoints)
+    return _Headers(content[:HEADER_BYTES], max(numbers))

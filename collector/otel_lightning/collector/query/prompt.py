@@ -17,7 +17,9 @@ from pygments.lexers.sql import SqlLexer
 
 from otel_lightning.collector.query.answer import AnswerOptions, answer, check_select
 from otel_lightning.collector.store import StoreError, open_store, statement
+from otel_lightning.collector.store.clients.reader_limits import ANSWERS
 from otel_lightning.collector.store.print_rows import Layout, printable
+from otel_lightning.collector.store.tables import INTERNAL
 
 PROMPT, CONTINUED = "traces> ", "   ...> "
 WORD = re.compile(r"[\w.]*$")
@@ -70,10 +72,10 @@ def prompt(store: Path, layout: Layout) -> None:
 
 
 def read_columns(store: Path) -> Mapping[str, list[str]]:
-    """Return the columns of each table and view of a store."""
+    """Return the columns of each table and view of a store, except for internal tables."""
     with open_store(store, read_only=True) as opened:
-        rows = opened.rows(statement(__package__, "columns_by_table"))
-    return {row["table_name"]: row["columns"] for row in rows}
+        rows = opened.rows(statement(__package__, "columns_by_table", answers=ANSWERS))
+    return {row["table_name"]: row["columns"] for row in rows if row["table_name"] not in INTERNAL}
 
 
 def history_file() -> Path:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from otel_lightning.collector.files.reason import reason
+
 NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
 """OpenSSL's `X509_V_FLAG_NO_CHECK_TIME`, for which Python has no name."""
 STEPS = 10
@@ -42,8 +44,9 @@ class Tls:
                 context.load_verify_locations(self.client_ca)
         except (OSError, ValueError) as error:
             raise ValueError(
-                f"TLS cannot be started with {', '.join(files)}: {error}. Give --tls-cert and "
-                f"--tls-key a PEM certificate and its unencrypted key, --tls-client-ca a PEM file."
+                f"TLS cannot be started with {', '.join(files)}: {reason(error)}. Give --tls-cert "
+                "and --tls-key a PEM certificate and its unencrypted key, --tls-client-ca a PEM "
+                "file."
             ) from error
 
     def versions(self) -> list[tuple[int, ...] | None]:

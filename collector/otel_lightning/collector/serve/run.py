@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from otel_lightning.collector.files.reason import reason
 from otel_lightning.collector.last_run import Run
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.process.allocator import share_memory
@@ -128,9 +129,8 @@ def _open(settings: Settings) -> Store:
     Raises:
         StoreError: If it cannot be opened, or another process serves it.
     """
-    # Whoever connects to a socket that was inherited waits in its queue meanwhile.
-    patience = HELD_SECONDS if settings.http.inherited is not None else 0.0
-    store = open_when_free(settings.store, patience, to_serve=True)
+    # A command may read the file just now. Whoever connects to an inherited socket waits meanwhile.
+    store = open_when_free(settings.store, HELD_SECONDS, to_serve=True)
     if store.server:
         store.close()
         raise StoreError(
@@ -278,7 +278,7 @@ def _withdraw(store: Path) -> None:
     try:
         server_file(store).unlink(missing_ok=True)
     except OSError as error:  # such as a file system that has become read-only
-        logger.warning("'%s' cannot be deleted (%s): delete it.", server_file(store), error)
+        logger.warning("'%s' cannot be deleted (%s): delete it.", server_file(store), reason(error))
 
 
 def _drain(spool: Spool, loader: Loader, stopping: StopSignals, say: Callable[[str], None]) -> None:

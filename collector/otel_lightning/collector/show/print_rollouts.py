@@ -19,6 +19,7 @@ from otel_lightning.collector.show.rollout import Rollout, Window, read_rollout
 from otel_lightning.collector.show.text import TextStyle, as_text, step_lines
 from otel_lightning.collector.store import StoreError, open_store
 from otel_lightning.collector.store.print_rows import printable
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.collector.terminal.text_input import read_stdin
 
 POLL_SECONDS = 1.0
@@ -92,9 +93,20 @@ def _text(name: str, options: ShowOptions) -> str:
     with open_store(options.store, read_only=True) as store:
         rollout = read_rollout(store, find_rollout(store, name), options.window)
     if not options.as_json:
-        return as_text(rollout, options.style)
+        return as_text(rollout, options.style) + _why_no_step(rollout, options.window)
     text = json.dumps(rollout.as_dict(), ensure_ascii=False)
     return printable(text) if sys.stdout.isatty() else text
+
+
+def _why_no_step(rollout: Rollout, window: Window) -> str:
+    """Say why no step was printed, on lines of its own; '' if one was, or all were asked for."""
+    if rollout.steps or window.is_whole:
+        return ""
+    steps = number_of(rollout.llm_calls, "step")
+    if rollout.llm_calls <= window.first:
+        numbers = f": 0 to {rollout.llm_calls - 1}" if rollout.llm_calls > 1 else ""
+        return f"\n\nNo step {window.first}: this rollout has {steps}{numbers}."
+    return f"\n\nNone of the steps that were asked for failed; this rollout has {steps}."
 
 
 def _print(text: str, options: ShowOptions) -> None:
@@ -117,7 +129,9 @@ def _follow(name: str, options: ShowOptions) -> None:
         window = options.window if first is None else replace(options.window, first=first)
         with open_store(options.store, read_only=True) as store:
             current = read_rollout(store, rollout, window)
-        lines = [as_text(current, style)] if first is None else [*_new_lines(current, style)]
+        lines = [*_new_lines(current, style)]
+        if first is None:
+            lines = [as_text(current, style) + _why_no_step(current, window)]
         if lines:
             click.echo("\n".join(lines), color=style.in_color)
             sys.stdout.flush()

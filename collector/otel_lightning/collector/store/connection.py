@@ -327,6 +327,11 @@ class Store:
         with as_store_error():
             self._connection.create_function(name, do, ["VARCHAR"], "VARCHAR", side_effects=True)
 
+    def leave_file_alone(self) -> None:
+        """Write no checkpoint when the store is closed: somebody has put another file in place."""
+        with as_store_error():
+            self._connection.execute("PRAGMA disable_checkpoint_on_shutdown")
+
     def spill_privately(self, path: Path) -> None:
         """Let the open file at a path spill to disk where only this user and process look."""
         is_client = self.server is not None

@@ -7,6 +7,7 @@ processes use DuckDB's client-server protocol (Quack) on loopback. `open_store` 
 import errno
 import logging
 import os
+import re
 import shlex
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from typing import TypeAlias
 import duckdb
 
 from otel_lightning.collector.files.links import followed
+from otel_lightning.collector.files.process_file import run_file, runs_still
 from otel_lightning.collector.store import migrate
 from otel_lightning.collector.store.answering import check_answers
 from otel_lightning.collector.store.connect import attach, connect
@@ -60,10 +62,18 @@ MAGIC = slice(8, 12)
 """Place of the letters `DUCK` in a file of DuckDB."""
 LOCKED = "Could not set lock"
 """What DuckDB says if another process holds the file."""
+STARTING_SECONDS = 10.0
+"""Longest wait for an ingester that holds the file and answers no SQL yet, or no more."""
+OTHERS_LOG = re.compile(r"WAL does not match|WAL checkpoint iteration does not match")
+"""What DuckDB says if the write-ahead log beside a file is not that file's own."""
 AGAIN_SECONDS = 0.1
 """Pause before a file that another process holds is opened again."""
 NO_SPACE = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 """What the system, and so DuckDB, says if the disk is full, or this user's part of it."""
+
+
+class _HeldError(StoreError):
+    """Another process holds the file and answers no SQL."""
 
 
 def open_store(
@@ -85,10 +95,36 @@ def open_store(
 
     Raises:
         StoreError: If the file does not exist, is not a store, has a newer or an unreleased
-            schema, or is locked by a process that answers no SQL. To write: if it is served by
-            another version.
+            schema, or is locked by a process that answers no SQL, for some seconds if that is an
+            ingester that starts or stops. To write: if it is served by another version.
     """
     path = followed(Path(location))
+    deadline = time.monotonic() + STARTING_SECONDS
+    while True:
+        try:
+            return _open(path, create=create, read_only=read_only, to_serve=to_serve)
+        except _HeldError as error:
+            if not _is_of_ingester(path):
+                raise
+            if time.monotonic() >= deadline:
+                raise StoreError(
+                    f"'{path}' is held by a lightning-ingest that starts or stops, and has "
+                    f"answered no SQL for {STARTING_SECONDS:g} seconds. Try again. "
+                    f"({error.__cause__})"
+                ) from error
+        time.sleep(AGAIN_SECONDS)
+
+
+def _is_of_ingester(path: Path) -> bool:
+    """Return whether an ingester runs that serves the store, or is about to."""
+    try:
+        return bool(runs_still(run_file(path)))
+    except OSError:  # there is no such file
+        return False
+
+
+def _open(path: Path, *, create: bool, read_only: bool, to_serve: bool) -> Store:
+    """Open a store as `open_store` does, without waiting for a process that holds the file."""
     unreached = None
     if server := read_server(path):
         check_answers(path, server)
@@ -108,9 +144,13 @@ def open_store(
     try:
         store = open_file(path, read_only=read_only, to_serve=to_serve)
     except StoreError as error:
-        if LOCKED in str(error) and (reason := unreached or _why_another_version(path)):
+        if LOCKED not in str(error):
+            raise
+        if reason := _why_another_version(path):
             raise StoreError(reason) from error
-        raise
+        if unreached and read_server(path):  # else it has just begun to stop
+            raise StoreError(unreached) from error
+        raise _HeldError(str(error)) from error.__cause__
     store.path = path
     try:
         migrate.check(store, path)
@@ -298,6 +338,11 @@ def _why_not(path: Path, error: duckdb.Error) -> str:
         return f"'{path}' cannot be opened. Check the path and its permissions. ({error})"
     if any(full in str(error) for full in NO_SPACE):
         return f"The disk of '{path}' is full. Make room, and try again. ({error})"
+    if OTHERS_LOG.search(str(error)):
+        return (
+            f"'{path}.wal' is DuckDB's log of another file, so '{path}' cannot be opened with it. "
+            f"If you put a backup in the place of the store, move the log away. ({error})"
+        )
     if isinstance(error, DAMAGE):
         return (
             f"'{path}' is damaged or not a store: DuckDB cannot open it. Restore it from a backup: "

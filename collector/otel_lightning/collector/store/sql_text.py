@@ -12,6 +12,8 @@ PLACEHOLDER = re.compile(r"\$([a-z_]+)\b")
 """A parameter such as `$table`. JSON paths such as `'$.key'` and `'$[0]'` do not match."""
 COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 """A line that is a comment."""
+QUOTED_LINE = re.compile(r"\nLINE (\d+): (?!.*\nLINE \d+: )", re.DOTALL)
+"""Where an error of DuckDB begins to quote a line of the statement."""
 
 
 class Sql(str):
@@ -72,6 +74,29 @@ def list_literal(values: Iterable[Value]) -> str:
         "['a', 2, NULL]"
     """
     return "[" + ", ".join(map(literal, values)) + "]"
+
+
+def wrapped(select: str, most_rows: int | None = None) -> str:
+    """Wrap one SELECT as a source of rows; `without_wrapper` mends what an error quotes of it.
+
+    The SELECT has lines of its own, since DuckDB's errors quote a line of the statement.
+
+    Args:
+        select: One SELECT without a semicolon at its end.
+        most_rows: Most rows to return; None returns all.
+    """
+    limit = "" if most_rows is None else f" LIMIT {most_rows}"
+    return f"FROM (\n{select}\n){limit}"
+
+
+def without_wrapper(error: str) -> str:
+    r"""Number the line that an error of DuckDB quotes as in the SELECT that was wrapped.
+
+    Example:
+        >>> without_wrapper("Binder Error: …\n\nLINE 2: SELECT x")
+        'Binder Error: …\n\nLINE 1: SELECT x'
+    """
+    return QUOTED_LINE.sub(lambda match: f"\nLINE {max(int(match[1]) - 1, 1)}: ", error)
 
 
 def is_select(sql: str) -> bool:

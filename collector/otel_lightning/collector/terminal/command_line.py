@@ -24,6 +24,7 @@ Command = Callable[..., Any]
 @contextmanager
 def expected_errors(*others: type[Exception]) -> Iterator[None]:
     """Report an error of the store, of a file or of another kind without a traceback."""
+    from otel_lightning.collector.files.reason import named_reason
     from otel_lightning.collector.store import StoreError
     from otel_lightning.collector.store.print_rows import printable
 
@@ -31,11 +32,7 @@ def expected_errors(*others: type[Exception]) -> Iterator[None]:
     try:
         yield
     except expected as error:
-        text = str(error)
-        if isinstance(error, OSError) and error.strerror:
-            # Without its number; an error whose text we wrote ourselves has no file name.
-            named = f"'{error.filename}': " if error.filename is not None else ""
-            text = f"{named}{error.strerror}"
+        text = named_reason(error)
         # DuckDB's errors quote stored values, whose control characters must not reach a terminal.
         raise click.ClickException("\n".join(map(printable, text.split("\n")))) from error
     except RuntimeError as error:

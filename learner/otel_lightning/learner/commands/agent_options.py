@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from otel_lightning.learner.commands.common import FILE, Command, option
+from otel_lightning.learner.commands.common import GIVEN_FILE, Command, option
 from otel_lightning.learner.commands.values import CommandLine, Finite, FiniteNumber
 
 if TYPE_CHECKING:
     from otel_lightning.learner.rollout_runner import Grading
 
 ATTRIBUTES: dict[str, dict[str, Any]] = {
-    "--tasks": {"type": FILE, "help": "Tasks: .jsonl, .json, .csv or .parquet."},
+    "--tasks": {"type": GIVEN_FILE, "help": "Tasks: .jsonl, .json, .csv or .parquet."},
     "--samples": {
         "type": click.IntRange(1),
         "default": 1,

@@ -21,6 +21,8 @@ REFUSED = 3
 SHARE = Finite(0, 1)
 SEED = click.IntRange(0, 2**32 - 1)  # what NumPy takes
 FILE = click.Path(path_type=Path, dir_okay=False)
+GIVEN_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+"""A file that a command reads."""
 SOURCE = click.Choice(["auto", "trace", "version", "frequencies", "random"])
 
 Command = command_line.Command
@@ -112,13 +114,24 @@ shuffle_option = option(
 )
 
 
+class MissingFile(click.ClickException):  # noqa: N818  named as click's own
+    """There is no file at a path that the user named."""
+
+    exit_code = click.UsageError.exit_code
+
+
 @contextmanager
 def expected_errors() -> Iterator[None]:
     """Print errors that the user can fix as one sentence; others keep their traceback."""
-    from otel_lightning.learner.errors import DataError
+    from otel_lightning.learner.errors import DataError, MissingFileError
 
-    with command_line.expected_errors(DataError):
-        yield
+    try:
+        with command_line.expected_errors(DataError):
+            yield
+    except click.ClickException as error:
+        if isinstance(error.__cause__, MissingFileError):
+            raise MissingFile(error.message) from error.__cause__
+        raise
 
 
 def refuse_given(names: Iterable[str], when: str) -> None:

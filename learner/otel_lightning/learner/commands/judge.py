@@ -9,7 +9,7 @@ import click
 
 from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.quantities import number_of
-from otel_lightning.learner.commands.common import FILE, expected_errors, store_option
+from otel_lightning.learner.commands.common import GIVEN_FILE, expected_errors, store_option
 from otel_lightning.learner.commands.common import option as shared_option
 from otel_lightning.learner.commands.endpoint_options import endpoint_of, endpoint_options
 from otel_lightning.learner.commands.values import Finite
@@ -39,7 +39,7 @@ option = partial(shared_option, command="judge")
 )
 @option(
     "--rubric",
-    type=FILE,
+    type=GIVEN_FILE,
     multiple=True,
     help="Judge by the rubric in this file, .toml or .md; may be repeated.",
 )

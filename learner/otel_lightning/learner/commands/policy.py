@@ -11,6 +11,7 @@ from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.commands.common import (
     FILE,
+    GIVEN_FILE,
     expected_errors,
     flags_option,
     held_out_option,
@@ -93,7 +94,7 @@ OBJECTIVE = click.Choice(["doubly_robust", "snips", "ips", "reinforce"])
 )
 @option(
     "--features",
-    type=FILE,
+    type=GIVEN_FILE,
     help="TOML file of the features of the input by which the policy chooses. By default the "
     "shares of the arms are the same for every input.",
 )

@@ -9,7 +9,7 @@ from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.learner.commands.common import FILE, expected_errors, option
 from otel_lightning.learner.commands.values import Finite
 
-FOLDER = click.Path(path_type=Path, file_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 
 
 @click.command(epilog=example("lightning-learn serve --model learned-model --port 8000"))

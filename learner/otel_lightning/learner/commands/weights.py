@@ -12,7 +12,7 @@ import click
 from otel_lightning.collector.terminal.command_line import example
 from otel_lightning.collector.terminal.quantities import number_of, significant
 from otel_lightning.learner.commands.common import (
-    FILE,
+    GIVEN_FILE,
     REFUSED,
     SEED,
     expected_errors,
@@ -93,7 +93,7 @@ TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
 )
 @weights_option(
     "--settings",
-    type=FILE,
+    type=GIVEN_FILE,
     help="TOML file with a table [algorithm] for the algorithm's settings, and a table [trl] for "
     "arguments of TRL's trainer.",
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.errors import DataError, MissingFileError
 from otel_lightning.learner.evaluate.reward_range import check_failed_reward
 from otel_lightning.learner.loop.ranges import outside
 from otel_lightning.learner.runs import to_json
@@ -204,7 +204,9 @@ def read_config(path: Path) -> Config:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise DataError(f"There is no file '{path}'. Write the loop's settings into it.") from error
+        raise MissingFileError(
+            f"There is no file '{path}'. Write the loop's settings into it."
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"'{path}' is not TOML: {error}.") from error
     config: Config = _part(Config, {"name": path.stem, **tables}, str(path), "")

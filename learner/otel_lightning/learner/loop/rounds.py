@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from otel_lightning.collector.files.reason import named_reason
 from otel_lightning.collector.store import open_store
 from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.errors import DataError
@@ -253,7 +254,7 @@ def _called(command: str, summary: dict[str, Any]) -> str | None:
             check=False,
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return f"The hook '{command}' cannot be run: {error}."
+        return f"The hook '{command}' cannot be run: {named_reason(error)}."
     if process.returncode:
         words = " ".join(process.stderr.decode("utf-8", "replace").split())[-200:]
         return f"The hook '{command}' ended with code {process.returncode}: {words}"

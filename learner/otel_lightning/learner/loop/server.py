@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from otel_lightning.collector.files.reason import reason
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.launcher.journal import FOLDER_VARIABLE, end_leftovers
 from otel_lightning.learner.rollout_runner.models import is_ready
@@ -98,7 +99,9 @@ class ModelServer:
                 start_new_session=True,
             )
         except OSError as error:
-            raise DataError(f"The model server '{words[0]}' cannot be started: {error}.") from error
+            raise DataError(
+                f"The model server '{words[0]}' cannot be started: {reason(error)}."
+            ) from error
 
     def _end_of_log(self) -> str:
         """Return the end of the server's log, for an error message."""

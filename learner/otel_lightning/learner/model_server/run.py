@@ -10,6 +10,7 @@ import uvicorn
 from transformers.utils import logging
 
 from otel_lightning.collector.files.atomic import replaced
+from otel_lightning.collector.files.reason import reason
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.model_server.app import ServedModel, Serving, make_app
 from otel_lightning.learner.weights.trainer.load import (
@@ -53,7 +54,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port))
     except (OSError, OverflowError) as error:
-        raise OSError(f"Cannot listen on {host}:{port}: {error}. Try --port 0.") from None
+        raise OSError(f"Cannot listen on {host}:{port}: {reason(error)}. Try --port 0.") from None
     # asyncio does this for sockets that it opens itself; without it each answer waits 40 ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from otel_lightning.collector.files.reason import named_reason
 from otel_lightning.collector.store import Sql
 from otel_lightning.collector.store.rows import Rows
 from otel_lightning.collector.store.sql_text import statement
@@ -194,7 +195,7 @@ def answer_of(command: Sequence[str], row: Mapping[str, Any]) -> Reward | str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"the grading command cannot be run ({type(error).__name__}: {error})"
+        return f"the grading command cannot be run ({named_reason(error)})"
     if process.returncode:
         errors = " ".join(process.stderr.decode("utf-8", "replace").split())[-200:]
         return f"the grading command ended with code {process.returncode}: {errors}"

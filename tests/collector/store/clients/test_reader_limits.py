@@ -216,6 +216,20 @@ def test_errors_are_those_of_the_statement(reader: Store) -> None:
     assert "lightning_answers" not in str(told.value)  # our wrapper is not quoted
 
 
+@pytest.mark.parametrize("function", ["lower", "repeat"], ids=["bounded", "in a process"])
+@pytest.mark.parametrize("tables", ["spans", "spans JOIN spans AS other USING (span_id)"])
+def test_an_error_while_a_statement_runs_quotes_the_statement_alone(
+    function: str, tables: str, guarded: Path
+) -> None:
+    arguments = "'x', 3" if function == "repeat" else "'x'"
+    with open_store(guarded, read_only=True) as reader, pytest.raises(StoreError) as told:
+        reader.query(f"SELECT CAST({function}({arguments}) || spans.name AS INT) FROM {tables}")
+    kind, quoted = str(told.value).split("\n\n")
+    assert kind.startswith("Conversion Error: Could not convert string 'x")
+    assert quoted.startswith("LINE 1: SELECT CAST(")
+    assert "LIMIT" not in quoted
+
+
 def test_who_may_write_has_no_limits(path: Path) -> None:
     with open_store(path) as writer:
         assert writer.query("FROM range(2000)").num_rows == 2000

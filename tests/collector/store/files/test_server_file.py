@@ -41,7 +41,7 @@ def test_a_server_file_that_lacks_something_is_told_as_of_another_version(
     assert "is served by an otel-lightning of another version" in result.stderr
     leave(ingester.store)
     result = cli("sql", "SELECT 1", "--store", str(ingester.store))
-    assert "held by another process that answers no SQL" in result.stderr
+    assert "lightning-ingest that starts or stops, and has answered no SQL for 10" in result.stderr
 
 
 def test_a_process_of_an_older_version_is_told_as_that_before_tables_are_missed(

@@ -6,9 +6,8 @@ from typing import Any
 from otel_lightning.collector.page.view_request import ViewRequest
 
 TEXTS = ("service", "agent", "task", "outcome", "arm", "excluded", "id")
-NO_FILTER: dict[str, Any] = dict.fromkeys(
-    (*TEXTS, "least_reward", "most_reward", "rewarded", "least_calls", "least_errors")
-)
+OF_REWARD = ("least_reward", "most_reward", "rewarded")
+NO_FILTER: dict[str, Any] = dict.fromkeys((*TEXTS, *OF_REWARD, "least_calls", "least_errors"))
 """Parameters of the statements `rollouts_…` without any filter."""
 NAMES = (*TEXTS, "reward", "calls", "errors", "sort")
 """Parameters of an address that belong to the filter."""
@@ -43,8 +42,21 @@ def filter_of(ask: ViewRequest) -> dict[str, Any]:
 
 
 def filter_parameters(ask: ViewRequest) -> dict[str, str]:
-    """Return the parameters of the address that belong to the filter."""
-    return {name: ask.query[name] for name in NAMES if ask.text(name)}
+    """Return the parameters of the address that belong to the filter, without ignored ones."""
+    given = {name: ask.query[name] for name in NAMES if ask.text(name)}
+    return {name: text for name, text in given.items() if name not in ignored(ask)}
+
+
+def ignored(ask: ViewRequest) -> dict[str, str]:
+    """Return the parameters of the filter whose values mean nothing, so that no row is left out."""
+    understood = filter_of(ask)
+    means_nothing = {
+        "reward": all(understood[name] is None for name in OF_REWARD),
+        "calls": understood["least_calls"] is None,
+        "sort": ask.text("sort") not in SORTS,
+    }
+    given = {name: ask.text(name) for name, nothing in means_nothing.items() if nothing}
+    return {name: text for name, text in given.items() if text}
 
 
 def order(ask: ViewRequest) -> str:

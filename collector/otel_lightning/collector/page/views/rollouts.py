@@ -2,9 +2,9 @@
 
 from otel_lightning.collector.page.view_request import PAGE_ROWS, View, ViewRequest
 from otel_lightning.collector.page.views.filters import (
-    NAMES,
     SORTS,
     filter_parameters,
+    ignored,
     order,
     page_of,
 )
@@ -37,7 +37,10 @@ def show(ask: ViewRequest) -> View:
     choices: dict[str, list[str]] = {"service": [], "agent": [], "arm": []}
     for row in ask.rows("rollouts_choices"):
         choices[row["field"]].append(row["choice"])
-    chosen = {name: ask.query[name] for name in NAMES if ask.text(name) and name != "sort"}
+    chosen = {name: text for name, text in filter_parameters(ask).items() if name != "sort"}
+    rewards = {**REWARDS}
+    if ":" in (reward := chosen.get("reward", "")):
+        chosen["reward"] = rewards.setdefault(reward, _in_words(reward))
     return View(
         "rollouts.html",
         "Rollouts",
@@ -45,11 +48,18 @@ def show(ask: ViewRequest) -> View:
             **values,
             "choices": choices,
             "chosen": chosen,
+            "ignored": ignored(ask),
             "order": order(ask),
             "sorts": SORTS,
             "outcomes": OUTCOMES,
-            "rewards": REWARDS,
+            "rewards": rewards,
             "after": ask.text("after") or ask.text("key"),
             "counted": ask.row("live")["rollouts"],
         },
     )
+
+
+def _in_words(reward: str) -> str:
+    """Say in words what `ge:X` or `le:X` means."""
+    kind, _, number = reward.partition(":")
+    return f"{number} or {'more' if kind == 'ge' else 'less'}"

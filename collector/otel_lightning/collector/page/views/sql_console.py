@@ -15,6 +15,7 @@ from otel_lightning.collector.page.process import Answer
 from otel_lightning.collector.page.view_request import View, ViewRequest
 from otel_lightning.collector.store import StoreError
 from otel_lightning.collector.store.print_rows import is_number
+from otel_lightning.collector.store.tables import INTERNAL
 from otel_lightning.collector.store.times_as_text import has_nanoseconds, times_as_text
 
 MOST_ROWS = 1000
@@ -57,7 +58,7 @@ def show(ask: ViewRequest) -> View:
             "error": error,
             "table": _table(table) if table is not None else None,
             "examples": _examples(),
-            "tables": ask.rows("tables"),
+            "tables": [row for row in ask.rows("tables") if row["table_name"] not in INTERNAL],
             "most_rows": MOST_ROWS,
         },
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from otel_lightning.collector.alarms import CERTIFYING, Alarms
+from otel_lightning.collector.files.reason import reason
 from otel_lightning.collector.process.background import BackgroundThread
 from otel_lightning.collector.receive.tls import Tls, Validity
 
@@ -45,7 +46,7 @@ class CertificateWatch(BackgroundThread):
         try:
             self._loaded = self._tls.validities()
         except (OSError, ValueError, LookupError) as error:
-            logger.warning("When the certificates expire cannot be read: %s", error)
+            logger.warning("When the certificates expire cannot be read: %s", reason(error))
             self._loaded = []
 
     def look(self) -> None:

@@ -18,6 +18,7 @@ from otel_lightning.collector.store.clients.reader_limits import interrupted_aft
 from otel_lightning.collector.store.clients.reader_process import ReaderError, ReaderProcesses
 from otel_lightning.collector.store.clients.statement_gate import ClosedGateError
 from otel_lightning.collector.store.errors import StoreError
+from otel_lightning.collector.store.sql_text import without_wrapper, wrapped
 
 ANSWER_BYTES = 64_000_000
 
@@ -96,7 +97,10 @@ class PageReads:
             raise StoreError(reason.replace("This token", "This page"))
         plain, bounded = self._guard.normalized(select)
         if bounded or self._processes is None:
-            table = self.ask(f"FROM ({plain}) LIMIT {rows + 1}", {}, seconds, cancellation)
+            try:
+                table = self.ask(wrapped(plain, rows + 1), {}, seconds, cancellation)
+            except StoreError as error:
+                raise StoreError(without_wrapper(str(error))) from error
         else:
             try:
                 table = self._processes.run(plain, rows, seconds, cancellation)

@@ -23,7 +23,7 @@ from otel_lightning.collector.store.clients.reader_process import (
     ReaderError,
     ReaderProcesses,
 )
-from otel_lightning.collector.store.sql_text import quote_literal
+from otel_lightning.collector.store.sql_text import quote_literal, without_wrapper, wrapped
 from otel_lightning.collector.terminal.quantities import number_of
 
 ANSWERS = "lightning_answers"
@@ -140,7 +140,7 @@ class LimitedReads:
             )
             return _error(cancellation.reason or problem)
         except duckdb.Error as error:
-            return _error(self._error_of(select) or str(error))
+            return _error(without_wrapper(str(error)))
         with self._changed:
             self._answered.append((time.monotonic(), table))
             self._changed.notify_all()
@@ -148,18 +148,10 @@ class LimitedReads:
 
     def _run(self, select: str, table: str, cancellation: Cancellation) -> None:
         # One row above the limit shows that the answer is too long.
-        limit = "" if self._limits.rows is None else f" LIMIT {self._limits.rows + 1}"
+        rows = None if self._limits.rows is None else self._limits.rows + 1
         cursor = self._connection.cursor()
         with interrupted_after(cursor, self._limits.seconds), cancellation.by(cursor.interrupt):
-            cursor.execute(f"CREATE TABLE {table} AS FROM ({select}){limit}")
-
-    def _error_of(self, select: str) -> str | None:
-        """Return the error of a statement by itself: its text then quotes no wrapper of ours."""
-        try:
-            self._connection.cursor().sql(select)  # binds it, and runs nothing
-        except duckdb.Error as error:
-            return str(error)
-        return None
+            cursor.execute(f"CREATE TABLE {table} AS {wrapped(select, rows)}")
 
     def _run_in_process(
         self, processes: ReaderProcesses, select: str, table: str, cancellation: Cancellation

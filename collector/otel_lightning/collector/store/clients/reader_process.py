@@ -29,6 +29,7 @@ from otel_lightning.collector.process.child import (
 from otel_lightning.collector.process.light_imports import leave_out_unused
 from otel_lightning.collector.store.clients.cancellation import Cancellation, CancelledError
 from otel_lightning.collector.store.clients.reader_scans import REMOTE, Scans
+from otel_lightning.collector.store.sql_text import without_wrapper, wrapped
 
 ASK, READY, ROWS, FAILED = range(4)
 PROCESSES = 2
@@ -153,12 +154,12 @@ def main() -> None:
         except (duckdb.OutOfMemoryException, MemoryError):
             send(out, FAILED, _too_much(memory_bytes).encode())
         except (duckdb.Error, ReaderError, pa.ArrowException) as error:
-            send(out, FAILED, str(error).encode())
+            send(out, FAILED, without_wrapper(str(error)).encode())
 
 
 def _rows(connection: Any, select: str, names: list[str] | None, rows: int | None) -> memoryview:
-    limit = "" if rows is None else f" LIMIT {rows + 1}"
-    table: pa.Table = connection.execute(f"FROM ({select}){limit}").to_arrow_table(BATCH_ROWS)
+    limited = wrapped(select, None if rows is None else rows + 1)
+    table: pa.Table = connection.execute(limited).to_arrow_table(BATCH_ROWS)
     if table.nbytes > ANSWER_BYTES:
         raise ReaderError(
             f"The answer has {table.nbytes // 10**6} MB, more than {ANSWER_BYTES // 10**6}, the "

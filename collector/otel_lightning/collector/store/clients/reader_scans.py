@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from otel_lightning.collector.store.clients.bounded import ABOUT_THE_DATABASE
-from otel_lightning.collector.store.sql_text import quote_literal
+from otel_lightning.collector.store.sql_text import quote_literal, wrapped
 from otel_lightning.collector.store.syntax_tree import Node, deserialize, nodes, serialize
 
 REMOTE = "remote"
@@ -48,7 +48,7 @@ class Scans:
         plain = deserialize(self._connection, json.dumps(tree))
         if len(scans) < 2:  # noqa: PLR2004  one table can be read over the first connection
             return plain, None
-        names = self._connection.execute(f"DESCRIBE FROM ({plain})").fetchall()
+        names = self._connection.execute(f"DESCRIBE {wrapped(plain)}").fetchall()
         for number, node in enumerate(scans):
             node["catalog_name"], node["schema_name"] = self._database(number), MAIN
         spread = deserialize(self._connection, json.dumps(tree))

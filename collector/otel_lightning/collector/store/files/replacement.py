@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from otel_lightning.collector.files.atomic import rename_durably, sync
+from otel_lightning.collector.files.reason import reason
 from otel_lightning.collector.store.clients.cancellation import Cancellation
 from otel_lightning.collector.store.clients.read_only import ReadOnlyGuard
 from otel_lightning.collector.store.errors import BrokenStoreError, StoreError
@@ -127,7 +128,9 @@ class ServedFile:
                 self._attach()
             # The store has no file in this process any more, whatever the error is.
             except (duckdb.Error, OSError, StoreError) as error:
-                raise BrokenStoreError(f"'{self.path}' cannot be opened again: {error}") from error
+                raise BrokenStoreError(
+                    f"'{self.path}' cannot be opened again: {reason(error)}"
+                ) from error
             self._connection.execute(f"USE {quote_name(self.name)}")
 
     @contextmanager

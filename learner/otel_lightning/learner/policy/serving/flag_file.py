@@ -17,8 +17,9 @@ from otel_lightning.collector.files.atomic import (
     sync,
     temporary_beside,
 )
+from otel_lightning.collector.files.reason import reason
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
-from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.errors import DataError, MissingFileError
 from otel_lightning.learner.policy.serving import flag_document, flag_rules, joint
 from otel_lightning.learner.policy.serving.flag_text import (
     member_text,
@@ -62,11 +63,11 @@ def read_with_text(path: Path, key: str) -> FlagFile:
     try:
         text = path.read_bytes().decode()  # read_text would change Windows line endings
     except FileNotFoundError as error:
-        raise DataError(
+        raise MissingFileError(
             f"There is no flag file at '{path}'. Give --flags the flagd file that serves '{key}'."
         ) from error
     except (OSError, ValueError) as error:
-        raise DataError(f"'{path}' is not a readable flagd flag file ({error}).") from error
+        raise DataError(f"'{path}' is not a readable flagd flag file ({reason(error)}).") from error
     return parse_flag_file(path, text, key)
 
 

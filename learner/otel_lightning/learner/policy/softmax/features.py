@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from otel_lightning.collector.files.reason import reason
 from otel_lightning.collector.store import Sql, Store, StoreError, statement
 from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.errors import DataError
@@ -62,7 +63,7 @@ def read_spec(path: Path) -> dict[str, str]:
     try:
         spec = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise DataError(f"'{path}' is not a readable TOML file ({error}).") from error
+        raise DataError(f"'{path}' is not a readable TOML file ({reason(error)}).") from error
     features = spec.get("features")
     texts = isinstance(features, dict) and all(isinstance(v, str) for v in features.values())
     if not features or not texts:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.files.atomic import locked, make_private, replaced
+from otel_lightning.collector.files.reason import reason
 from otel_lightning.collector.store import StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
@@ -212,8 +213,8 @@ def _read(folder: Path) -> SearchRecord:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"'{file}' cannot be read ({error}), so the search cannot go on. Delete the folder "
-            f"'{folder}' to begin a new one."
+            f"'{file}' cannot be read ({reason(error)}), so the search cannot go on. Delete the "
+            f"folder '{folder}' to begin a new one."
         ) from error
 
 

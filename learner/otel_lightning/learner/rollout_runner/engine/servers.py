@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from urllib.parse import quote, urlsplit
 
+from otel_lightning.collector.files.reason import reason
 from otel_lightning.instrumentation import attributes
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.arms import version_of
@@ -138,7 +139,7 @@ class UrlExecutor:
         except TimeoutError as error:
             raise TooLateError from error
         except (OSError, http.client.HTTPException) as error:
-            raise LostError(f"{url.netloc} does not answer: {error}") from error
+            raise LostError(f"{url.netloc} does not answer: {reason(error)}") from error
         finally:
             connection.close()
         message = f"HTTP {answer.status} {answer.reason}: {' '.join(text.split())[:200]}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 
 from otel_lightning.collector.files.atomic import PRIVATE
+from otel_lightning.collector.files.reason import reason
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.judges.answers import Answer
 
@@ -70,5 +71,6 @@ class AnswerCache:
             yield
         except (OSError, sqlite3.Error) as error:
             raise DataError(
-                f"'{self._path}' cannot keep answers ({error}). Choose another file with --cache."
+                f"'{self._path}' cannot keep answers ({reason(error)}). Choose another file with "
+                "--cache."
             ) from error

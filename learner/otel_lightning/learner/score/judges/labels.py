@@ -7,7 +7,7 @@ import polars as pl
 
 from otel_lightning.collector.store import StoreLike, opened
 from otel_lightning.collector.terminal.next_command import next_command
-from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.errors import DataError, MissingFileError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.score.judges.judging import SPREAD
 from otel_lightning.learner.score.sources import JUDGE
@@ -39,6 +39,7 @@ def read_pairs(store: StoreLike, judge: str, labels: str) -> Pairs:
         DataError: If no score or label is found, or no rollout has both.
         StoreError: If the store cannot be read.
     """
+    given = read_csv(Path(labels)) if labels.endswith(".csv") else None
     with opened(store, read_only=True) as db:
         rewards = read(db, __package__, "labels")
     by_judges = pl.col("source").str.starts_with(JUDGE).fill_null(value=False)
@@ -46,8 +47,8 @@ def read_pairs(store: StoreLike, judge: str, labels: str) -> Pairs:
     judging = next_command("lightning-learn judge", store, endpoint="URL", model="NAME")
     first = f"It has no scores of a judge yet. Make some with: {judging}"
     scores = _chosen(rewards.filter(by_judges & ~is_error), judge, "--judge", first)
-    if labels.endswith(".csv"):
-        return pair(scores, read_csv(Path(labels)))
+    if given is not None:
+        return pair(scores, given)
     first = "It has no labels yet. Send some to /v1/feedback, or give a CSV file."
     return pair(scores, _chosen(rewards.filter(~by_judges), labels, "--labels", first))
 
@@ -56,7 +57,7 @@ def read_csv(path: Path) -> pl.DataFrame:
     """Read labels from a file.
 
     Raises:
-        DataError: If the file is not CSV or lacks a required column.
+        DataError: If there is no such file, it is not CSV, or it lacks a required column.
         OSError: If the file cannot be read.
     """
     try:
@@ -71,6 +72,8 @@ def read_csv(path: Path) -> pl.DataFrame:
             (pl.col(name) if name in rows.columns else pl.lit(None)).cast(kind).alias(name)
             for name, kind in RATING.items()
         )
+    except FileNotFoundError as error:
+        raise MissingFileError(f"There is no file '{path}' with labels.") from error
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path}: cannot be read as labels ({error}). Correct the file.") from error
 

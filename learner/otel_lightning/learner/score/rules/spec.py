@@ -7,7 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from otel_lightning.learner.errors import DataError
+from otel_lightning.collector.files.reason import reason
+from otel_lightning.learner.errors import DataError, MissingFileError
 from otel_lightning.learner.score.sources import RULE
 
 SUFFIXES = (".py", ".sql", ".toml")
@@ -62,9 +63,10 @@ def read_rule(spec: str) -> Rule:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"The rule '{file}' cannot be read ({error}). Write a rule as FILE.py:FUNCTION, "
-            "FILE.sql or FILE.toml."
+        kind = MissingFileError if isinstance(error, FileNotFoundError) else DataError
+        raise kind(
+            f"The rule '{file}' cannot be read ({reason(error)}). Write a rule as "
+            "FILE.py:FUNCTION, FILE.sql or FILE.toml."
         ) from error
     if path.suffix == ".py" and not function:
         raise DataError(f"'{spec}' names no function. Write {spec}:FUNCTION.")

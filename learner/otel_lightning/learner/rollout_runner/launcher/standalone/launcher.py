@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 
 from .process_tree import children, ended_child, send_signal
-from .running import Running, end_record
+from .running import Running, end_record, unstarted
 from .spawn import spawn
 
 TYPE_CHECKING = False  # as in `main.py`
@@ -48,7 +48,7 @@ class Launcher:
         try:
             pid = spawn(spec)
         except (OSError, ValueError) as error:
-            self.report_end(end_record(spec, "not_started", now, reason=str(error)))
+            self.report_end(unstarted(spec, now, error))
             return
         limit = spec.get("timeout")
         deadline = None if limit is None else time.monotonic() + limit

@@ -49,6 +49,14 @@ class Running:
         return bool(self.spec.get("service"))
 
 
+def unstarted(spec: dict[str, Any], started_ns: int, error: OSError | ValueError) -> dict[str, Any]:
+    """Return the record of a process that could not be started, with the reason in words."""
+    reason = getattr(error, "strerror", None) or str(error)  # without the system's number
+    name = getattr(error, "filename", None)
+    reason = f"'{name}': {reason}" if name else reason
+    return end_record(spec, "not_started", started_ns, reason=reason)
+
+
 def end_record(
     spec: dict[str, Any], status: str, started_ns: int, **details: Any
 ) -> dict[str, Any]:

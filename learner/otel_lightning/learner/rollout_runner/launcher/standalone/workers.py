@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 
 from .pipes import Pipes
-from .running import Running, end_record
+from .running import Running, end_record, unstarted
 
 TYPE_CHECKING = False  # as in `main.py`
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Workers:
         try:
             worker = self._running.get(spec["worker"]["id"]) or self._start(spec["worker"])
         except (OSError, ValueError) as error:
-            self._launcher.report_end(end_record(spec, "not_started", now, reason=str(error)))
+            self._launcher.report_end(unstarted(spec, now, error))
             return
         worker.attempt, worker.started_ns = spec, now
         worker.deadline = time.monotonic() + spec["timeout"]
