@@ -114,7 +114,7 @@ shuffle_option = option(
 )
 
 
-class MissingFile(click.ClickException):  # noqa: N818  named as click's own
+class MissingFile(click.ClickException):
     """There is no file at a path that the user named."""
 
     exit_code = click.UsageError.exit_code
