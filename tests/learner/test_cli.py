@@ -178,7 +178,7 @@ def test_no_option_takes_a_number_that_is_not_finite() -> None:
 
 @pytest.mark.parametrize("option", ["--serve", "--grade-command"])
 def test_a_command_whose_quote_is_not_closed_is_wrong_usage(option: str) -> None:
-    result = CliRunner().invoke(cli, ["run", "--tasks", "t.jsonl", option, "python 'worker.py"])
+    result = CliRunner().invoke(cli, ["run", "--tasks", __file__, option, "python 'worker.py"])
     assert result.exit_code == 2, result.output
     assert f"Invalid value for '{option}'" in result.output
     assert "'python 'worker.py' cannot be split into words: No closing quotation" in result.output
