@@ -18,7 +18,11 @@ from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.messages.tool_parts import DENIED
 from otel_lightning.collector.derive.parse import ParsedRows, complete_calls, read
 from otel_lightning.collector.derive.passes import retrievals
-from otel_lightning.collector.derive.passes.answers import finish_reasons, unanswered_calls
+from otel_lightning.collector.derive.passes.answers import (
+    finish_reasons,
+    inner_agents,
+    unanswered_calls,
+)
 from otel_lightning.collector.derive.passes.duplicates import outermost
 from otel_lightning.collector.derive.passes.duplicates.merge import Merged, merge_calls
 from otel_lightning.collector.derive.passes.inputs import (
@@ -96,6 +100,7 @@ def assemble_rows(parsed: ParsedRows) -> Derived:
     derived.agent_runs = _agent_runs([*parsed.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(ordered, assigned)
     _inherit(derived, parsed.nodes, conversation_ids)
+    inner_agents.rename(derived.llm_calls, parsed.nodes)
     # After `_inherit`, because tools that an agent's span states are part of the state, too.
     _set_state_hashes(derived.llm_calls)
     rollouts_with_tools = {call.rollout_id for call in derived.llm_calls if call.history.has_tools}
