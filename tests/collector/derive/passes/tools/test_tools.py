@@ -293,38 +293,52 @@ def test_tool_calls_without_ids_belong_to_the_agent_that_made_them() -> None:
     assert sorted(tools) == [("ask", "a1", "Go there."), ("sun", "b1", "It shines.")]
 
 
-def mcp_call(trace: str, *, at: float) -> list[Span]:
-    """Return the spans of one call of MCP's Python SDK 2, in the client and in the server."""
+def mcp_call(*names: str) -> list[Span]:
+    """Return the spans of one call over MCP, outermost first, in a trace of their own."""
     sent = {"mcp.method.name": "tools/call", "jsonrpc.request.id": "1"}
     ran = {**sent, "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "sun"}
     return [
-        span(sent, trace=trace, id=f"{trace}-c", at=at, name="MCP send tools/call sun"),
-        span(ran, trace=trace, id=f"{trace}-s", parent=f"{trace}-c", at=at, name="tools/call sun"),
+        span(
+            sent if name.startswith("MCP send") else ran,
+            trace="tool",
+            id=f"s{at}",
+            parent=f"s{at - 1}" if at else None,
+            at=4,
+            name=name,
+        )
+        for at, name in enumerate(names)
     ]
 
 
+SERVER, SENDING = "tools/call sun", "MCP send tools/call sun"
+
+
 @pytest.mark.parametrize("around", [None, "turn"])
-def test_an_execution_of_which_only_the_name_is_known_has_no_second_row(around: str | None) -> None:
-    """MCP's SDK does not write which tool call its span is of."""
+@pytest.mark.parametrize("names", [(SENDING, SERVER), (SERVER, SENDING, SERVER)])
+def test_an_execution_of_which_only_the_name_is_known_has_no_second_row(
+    names: tuple[str, ...], around: str | None
+) -> None:
+    """MCP's SDK and FastMCP do not write which tool call their spans are of."""
     request = tool_request("c1", "sun", {"city": "Rome"})
     history = [QUESTION, request, tool_response("c1", "It shines.")]
     calls = [
         span(chat([QUESTION], request), trace=around or "a", id="a", parent=around),
         span(chat(history, ANSWER), trace=around or "b", id="b", parent=around, at=9),
     ]
-    ran = mcp_call("tool", at=4)
+    ran = mcp_call(*names)
     if around:
         ran = [
             one._replace(trace_id=around, parent_span_id=one.parent_span_id or around)
             for one in ran
         ]
     (tool,) = derive([*calls, *ran], []).tool_calls
-    assert (tool.tool_call_id, tool.arguments, tool.result) == (
-        "c1",
-        {"city": "Rome"},
-        "It shines.",
-    )
+    assert (tool.tool_call_id, tool.arguments) == ("c1", {"city": "Rome"})
+    assert tool.result == "It shines."
     assert tool.source == ("both" if around else "messages")
+
+
+def test_an_execution_of_a_server_whose_client_is_not_recorded_is_kept() -> None:
+    assert [row.name for row in derive(mcp_call(SERVER), []).tool_calls] == ["sun"]
 
 
 def test_an_execution_without_content_stays_in_the_run_of_its_agent() -> None:

@@ -6,7 +6,8 @@ from otel_lightning.collector.derive.rows import Derived, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes
 
 SENT_BY_MCP = "MCP send tools/call "
-"""How the names begin of the spans in which a client of MCP's Python SDK calls a tool."""
+"""How the names begin of the spans in which a client of MCP's Python SDK calls a tool. The span of
+FastMCP's client is above such a span, that of the server below it."""
 
 
 def without_untold(tools: Iterable[ToolCall], derived: Derived, nodes: Nodes) -> Iterator[ToolCall]:
@@ -22,13 +23,15 @@ def without_untold(tools: Iterable[ToolCall], derived: Derived, nodes: Nodes) ->
         nodes: All spans.
     """
     known = {row.rollout_id for rows in (derived.llm_calls, derived.agent_runs) for row in rows}
-    for tool in tools:
-        is_told = (tool.tool_call_id, tool.arguments, tool.result) != (None, None, None)
-        if is_told or tool.rollout_id in known or not _is_of_mcp(tool, nodes):
-            yield tool
-
-
-def _is_of_mcp(tool: ToolCall, nodes: Nodes) -> bool:
-    own = nodes.get((tool.trace_id or "", tool.span_id or ""))
-    above = nodes.get(own.parent) if own else None
-    return above is not None and (above.name or "").startswith(SENT_BY_MCP)
+    found = list(tools)
+    untold = {
+        (tool.trace_id or "", tool.span_id or "")
+        for tool in found
+        if (tool.tool_call_id, tool.arguments, tool.result) == (None, None, None)
+        and tool.rollout_id not in known
+    }
+    if untold:
+        sent = {place for place, node in nodes.items() if (node.name or "").startswith(SENT_BY_MCP)}
+        above = {nodes[place].parent for place in sent}
+        untold = {place for place in untold if place in above or nodes[place].parent in sent}
+    yield from (one for one in found if (one.trace_id or "", one.span_id or "") not in untold)
