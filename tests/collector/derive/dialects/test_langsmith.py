@@ -120,3 +120,42 @@ def test_a_coroutine_is_no_result_of_a_tool() -> None:
     }
     (tool,) = derive([span(given, name="sun")], []).tool_calls
     assert (tool.name, tool.arguments, tool.result) == ("sun", {"city": "Rome"}, None)
+
+
+COUNTED = {
+    "input_tokens": 31,
+    "output_tokens": 9,
+    "input_token_details": {"cache_read": 7, "cache_creation": 2},
+    "output_token_details": {"reasoning": 3},
+}
+ASSISTANT = {"role": "assistant", "content": "Hello"}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [ASSISTANT, {"messages": [ASSISTANT]}, {"messages": [{"role": "user"}, ASSISTANT]}],
+)
+def test_a_model_of_ones_own_is_read_from_langsmiths_documented_outputs(
+    result: dict[str, Any],
+) -> None:
+    given = {
+        "langsmith.span.kind": "llm",
+        "gen_ai.request.model": "m",
+        "gen_ai.prompt": {"messages": [{"role": "user", "content": "Hi"}]},
+        "gen_ai.completion": {**result, "usage_metadata": COUNTED},
+    }
+    call = read_call(span(given))
+    assert call.output_messages == [text_message("assistant", "Hello")]
+    counts = call.input_tokens, call.output_tokens, call.cached_input_tokens
+    assert (*counts, call.reasoning_tokens, call.cache_creation_input_tokens) == (31, 9, 7, 3, 2)
+
+
+def test_messages_that_end_with_no_answer_are_none() -> None:
+    given = {
+        "langsmith.span.kind": "llm",
+        "gen_ai.request.model": "m",
+        "gen_ai.prompt": {"messages": [{"role": "user", "content": "Hi"}]},
+        "gen_ai.completion": {"messages": [ASSISTANT, {"role": "user", "content": "Hi"}]},
+    }
+    call = read_call(span(given))
+    assert (call.output_messages, call.content) == (None, "truncated")

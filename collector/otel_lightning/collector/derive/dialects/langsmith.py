@@ -182,14 +182,25 @@ def _fill_result(call: LlmCall, result: Any) -> None:
     """Set the fields of a call from LangChain's response, or from a decorated function's result."""
     answer = result
     if isinstance(result, dict) and "role" not in result:
-        answer = result.get("output") or result.get("outputs")
+        answer = result.get("output") or result.get("outputs") or _answered(result)
     metadata = langchain_results.metadata(result)
     call.output_messages = langchain_results.choices(result) or payloads.answer(answer)
     call.response_id = call.response_id or metadata.get("id")
     call.response_model = metadata.get("model_name") or call.response_model
     call.finish_reason = finish.reason(metadata.get("finish_reason")) or call.finish_reason
-    for name in ("token_usage", "usage_metadata"):
-        token_counts.fill_usage(call, token_counts.usage(metadata.get(name)))
+    counted = json_text.as_object(result).get("usage_metadata")
+    for counts in (metadata.get("token_usage"), metadata.get("usage_metadata"), counted):
+        token_counts.fill_usage(call, token_counts.usage(counts))
+
+
+def _answered(result: dict[str, Any]) -> Any:
+    """Return the answer in a list of messages, as LangSmith documents it for models of one's own.
+
+    The list may have the whole conversation, which ends with the answer.
+    """
+    messages = result.get("messages")
+    last = json_text.as_object(messages[-1]) if isinstance(messages, list) and messages else {}
+    return last if last.get("role") == "assistant" else None
 
 
 def _read_tool(span: Span) -> ToolCall:
