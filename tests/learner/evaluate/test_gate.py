@@ -296,7 +296,9 @@ def test_what_would_pass_depends_on_what_is_missing() -> None:
         assert what_would_pass(same).endswith("this is the live policy.")
     none = replace(verdict, gain=-0.1, upper=0.2)
     assert "show no gain so far, but it may be up to +0.2000" in what_would_pass(none)
-    assert "so more rollouts like these would not help" in what_would_pass(replace(none, upper=0.0))
+    assert "rule out a larger one, so more rollouts like these would not help" in what_would_pass(
+        replace(none, upper=0.0)
+    )
 
 
 def test_more_tasks_are_asked_for_while_too_few_decide() -> None:

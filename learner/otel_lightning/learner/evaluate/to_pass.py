@@ -41,7 +41,7 @@ def _of_no_gain(verdict: Verdict, causes: Collection[Cause]) -> str:
         return "learn again when there is more data, or try other arms: this is the live policy."
     shown = "the held-out rollouts show no gain"
     if verdict.gain > 0:
-        shown = f"the held-out rollouts show no gain above the least one of {verdict.least_gain:g}"
+        shown = f"the gain is not above the least gain of {verdict.least_gain:g}"
     if verdict.upper > verdict.least_gain:
         return (
             f"{shown} so far, but it may be up to {decimal(verdict.upper, '+')}: learn again when "
@@ -49,6 +49,6 @@ def _of_no_gain(verdict: Verdict, causes: Collection[Cause]) -> str:
         )
     remedy = ", or a smaller --least-gain" if verdict.gain > 0 else ""
     return (
-        f"{shown}, and rule out a larger one, so more rollouts like these would not help: try "
-        f"other arms or another training{remedy}."
+        f"{shown}, and the held-out rollouts rule out a larger one, so more rollouts like these "
+        f"would not help: try other arms or another training{remedy}."
     )
