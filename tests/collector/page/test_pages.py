@@ -417,6 +417,23 @@ def test_a_filter_is_named_as_it_works_and_one_that_does_nothing_is_not(
         assert not [link for link in linked if "reward" in link]
 
 
+def test_what_is_the_same_everywhere_is_said_once(tmp_path: Path) -> None:
+    with open_store(make_desk_store(tmp_path / "t.duckdb", 9)) as store:
+        source = DirectSource(store)
+        rollout = store.column(
+            "SELECT rollout_id FROM transition_rollouts WHERE excluded IS NULL LIMIT 1"
+        )[0]
+        before = Page(source.get(f"/ui/rollouts/{rollout}"))
+        assert "largest at step" in before.text
+        assert "received no reward: show them" in Page(source.get("/ui/rewards")).text
+        store.execute("UPDATE transition_rows SET advantage = 0")
+        store.execute("UPDATE rollout_rows SET final_reward = 1 WHERE final_reward IS NULL")
+        after = Page(source.get(f"/ui/rollouts/{rollout}"))
+        assert "The advantage is 0 at every step." in after.text
+        assert "largest at" not in after.text
+        assert "9 rollouts, each with a received reward." in Page(source.get("/ui/rewards")).text
+
+
 def test_the_console_lists_the_tables_that_are_documented(desk: DirectSource) -> None:
     page = Page(desk.get("/ui/sql"))
     named = set(re.findall(r"<summary><code>(\w+)</code>", page.html))

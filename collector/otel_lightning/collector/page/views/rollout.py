@@ -82,8 +82,9 @@ def _rollout(ask: ViewRequest, rollout: str) -> dict[str, Any]:
         row = ask.row("rollout", rollout=rollout, at_ns=None)
     if not row:
         near = ask.rows("rollout_nearest", rollout=rollout, start=rollout[:8])
-        names = ", ".join(one["rollout_id"] for one in near) or "none"
-        raise NotFoundError(f"There is no rollout '{rollout}'. Similar ids: {names}.")
+        names = ", ".join(one["rollout_id"] for one in near)
+        similar = f" Similar ids: {names}." if near else ""
+        raise NotFoundError(f"There is no rollout '{rollout}'.{similar}")
     return row
 
 
@@ -209,7 +210,8 @@ def _credit(ask: ViewRequest, row: dict[str, Any], became: dict[str, Any]) -> di
     if became:
         built = {"rollout": row["rollout_id"], "task_hash": became["task_hash"]}
         cells = ask.rows("rollout_strip", **built, steps_per_cell=per_cell)
-    largest = max(cells, key=lambda cell: abs(cell["advantage"]), default=None)
+    unequal = [cell for cell in cells if cell["advantage"]]
+    largest = max(unequal, key=lambda cell: abs(cell["advantage"]), default=None)
     config = json.loads(ask.row("credit_last").get("config") or "{}")
     return {
         "became": became,
