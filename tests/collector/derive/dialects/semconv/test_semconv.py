@@ -317,3 +317,18 @@ def test_the_total_counts_bedrocks_cached_tokens_as_input() -> None:
     cached = {"gen_ai.operation.name": "chat", "gen_ai.usage.cache_read.input_tokens": 16}
     call = only_call(span({**gemini(9, 56), **cached}))
     assert (call.input_tokens, call.output_tokens) == (47, 9)
+
+
+def test_the_tokens_that_strands_wrote_to_bedrocks_cache_are_counted() -> None:
+    """Bedrock leaves cached tokens out of the input tokens; only its total has them."""
+    counted = {
+        "gen_ai.provider.name": "strands-agents",
+        "gen_ai.usage.input_tokens": 10,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.total_tokens": 115,
+        "gen_ai.usage.cache_read_input_tokens": 60,
+        "gen_ai.usage.cache_write_input_tokens": 40,
+    }
+    call = read_call(span(chat([QUESTION], ANSWER, counted)))
+    assert (call.input_tokens, call.output_tokens) == (110, 5)
+    assert (call.cached_input_tokens, call.cache_creation_input_tokens) == (60, 40)

@@ -29,6 +29,7 @@ USAGE = (
         "gen_ai.usage.cache_creation.input_tokens",
         "gen_ai.usage.cache_creation_input_tokens",
         "gen_ai.usage.cache_write.input_tokens",
+        "gen_ai.usage.cache_write_input_tokens",  # Strands'
         "gen_ai.usage.details.cache_write_tokens",
         "gen_ai.usage.input_tokens.cache_write",
     ),
