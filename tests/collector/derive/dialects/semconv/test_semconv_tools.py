@@ -147,11 +147,12 @@ def test_the_response_that_google_adk_gives_the_model_is_unwrapped() -> None:
 
 def test_a_tool_of_mcp_is_read_without_an_operation() -> None:
     called = {"mcp.method.name": "tools/call", "error.type": "tool_error"}
-    client = span(called | {"gen_ai.tool.name": "sun"}, id="client", status="ERROR")
+    agent = span({"gen_ai.operation.name": "invoke_agent"}, id="agent")
+    client = span(called | {"gen_ai.tool.name": "sun"}, id="client", parent="agent", status="ERROR")
     sending = span(called, id="sending", parent="client", name="MCP send tools/call sun")
     server = span(called | {"gen_ai.tool.name": "sun"}, id="server", parent="sending")
     listing = span({"mcp.method.name": "tools/list"}, id="listing")
-    (tool,) = derive([client, sending, server, listing], []).tool_calls
+    (tool,) = derive([agent, client, sending, server, listing], []).tool_calls
     assert (tool.span_id, tool.name, tool.error_type) == ("client", "sun", "tool_error")
 
 

@@ -7,7 +7,7 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields, text
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of, values_of
-from otel_lightning.collector.derive.dialects.semconv import call_messages, counts, tools
+from otel_lightning.collector.derive.dialects.semconv import call_messages, counts, redacted, tools
 from otel_lightning.collector.derive.dialects.semconv.call_messages import SENTRY_TOOLS
 from otel_lightning.collector.derive.dialects.semconv.events import USAGE_EVENT, logprobs
 from otel_lightning.collector.derive.dialects.semconv.settings import Settings, is_setting
@@ -110,6 +110,7 @@ class _Plan:
 
 def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     """Read a model call that follows the conventions; other dialects then add their own keys."""
+    span = redacted.removed(span)
     attributes = all_attributes(span)
     plan = shape_of(attributes).plan(_Plan)
     call = span_rows.llm_call(span, dialect)

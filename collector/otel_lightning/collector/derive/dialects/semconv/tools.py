@@ -6,6 +6,7 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
+from otel_lightning.collector.derive.dialects.semconv import redacted
 from otel_lightning.collector.derive.messages import messages, text_blocks, tool_values
 from otel_lightning.collector.derive.messages.hosted_tools import ITEM
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
@@ -66,6 +67,7 @@ MERGED_TOOLS = "(merged tools)"
 
 def read(span: Span) -> ToolCall | None:
     """Read the execution of a tool, or return None if the span only sums up other executions."""
+    span = redacted.removed(span)
     attributes = span.attributes
     plan = shape_of(attributes).plan(_Plan)
     name = plan.name(attributes)
