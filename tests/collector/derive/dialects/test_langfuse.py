@@ -150,3 +150,16 @@ def test_a_stream_of_langfuse_is_found_without_the_ids_that_its_output_lacks() -
         for at, (sent, output) in enumerate(turns)
     ]
     assert len({call.rollout_id for call in derive(spans, []).llm_calls}) == 1
+
+
+def test_tokens_of_the_priority_tier_are_counted_once() -> None:
+    """Langfuse's handler for LangChain takes all other details out of the sums."""
+    inputs = {"input": 10, "input_cache_read": 20, "input_priority": 30}
+    outputs = {"output": 4, "output_reasoning": 5, "output_priority": 9, "output_priority_audio": 1}
+    given = {
+        "langfuse.observation.type": "generation",
+        "langfuse.observation.usage_details": inputs | outputs,
+    }
+    call = read_call(span(given))
+    assert (call.input_tokens, call.output_tokens) == (30, 9)
+    assert (call.cached_input_tokens, call.reasoning_tokens) == (20, 5)

@@ -162,7 +162,10 @@ def _usage(details: Any) -> token_counts.Usage:
         return token_counts.usage(details)
 
     def total(side: str) -> int:
-        counts = (count for name, count in details.items() if name.partition("_")[0] == side)
+        # Those of the tier `priority` are counted under the other keys, too.
+        again = f"{side}_priority"
+        named = (one for one in details.items() if not one[0].startswith(again))
+        counts = (count for name, count in named if name.partition("_")[0] == side)
         return sum(count for count in counts if reading.is_count(count))
 
     cached = details.get("input_cached_tokens", details.get("input_cache_read"))
