@@ -163,3 +163,20 @@ def test_tokens_of_the_priority_tier_are_counted_once() -> None:
     call = read_call(span(given))
     assert (call.input_tokens, call.output_tokens) == (30, 9)
     assert (call.cached_input_tokens, call.reasoning_tokens) == (20, 5)
+
+
+@pytest.mark.parametrize(
+    ("details", "cost"),
+    [
+        ({"input": 0.1, "total": 0.3}, 0.3),
+        ({"total": 0}, None),
+        ({"input": 0.1}, None),
+        ("[", None),
+    ],
+)
+def test_the_total_that_langfuse_states_is_the_cost_of_a_call(
+    details: object, cost: float | None
+) -> None:
+    prefix = "langfuse.observation."
+    given = {f"{prefix}type": "generation", f"{prefix}cost_details": details}
+    assert read_call(span(given)).cost == cost

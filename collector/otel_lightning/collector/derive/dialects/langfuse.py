@@ -12,6 +12,7 @@ from otel_lightning.collector.derive.messages import (
     token_counts,
     tool_values,
 )
+from otel_lightning.collector.derive.messages.documents import number
 from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
@@ -82,6 +83,8 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     # A name that is the requested one may only be an echo of the request.
     call.response_model = call.response_model or (None if name == call.request_model else name)
     token_counts.fill_usage(call, _usage(json_text.parse(_text(span, "usage_details"))))
+    costs = json_text.as_object(json_text.parse(_text(span, "cost_details")))
+    call.cost = call.cost or number(costs.get("total")) or None  # it is 0 for a call that failed
     if _text(span, "level") == "ERROR":
         call.error_type = call.error_type or "_OTHER"
         call.error_message = call.error_message or _text(span, "status_message")
