@@ -59,6 +59,8 @@ def merge(records: Iterable[LlmCall], depth: Mapping[Place, int]) -> LlmCall:
     answering = (one for one in layers if one.response_model not in (None, one.request_model))
     if (record := next(answering, None)) is not None:
         call.response_model = record.response_model
+    if any(layer.error_type and layer.input_tokens and not layer.output_tokens for layer in layers):
+        call.output_tokens = None  # another record has the count of the stream's start
     # Outermost first, so that the innermost value of a parameter wins: it is the closest to the
     # request.
     call.request_params = {k: v for layer in layers[::-1] for k, v in layer.request_params.items()}

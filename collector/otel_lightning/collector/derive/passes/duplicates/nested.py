@@ -8,6 +8,7 @@ from otel_lightning.collector.derive.messages.packing import has_output, outputs
 from otel_lightning.collector.derive.passes.answers.unanswered_calls import is_unanswered
 from otel_lightning.collector.derive.passes.duplicates.equal_answers import agree, comparable_parts
 from otel_lightning.collector.derive.passes.duplicates.merged_records import tool_call_ids
+from otel_lightning.collector.derive.passes.duplicates.sdk_records import failed_midway
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place, nearest_above, place_of
 from otel_lightning.collector.derive.text.json_text import parse
@@ -97,7 +98,8 @@ def _same_output(outer: LlmCall, inner: LlmCall) -> bool:
     if tool_call_ids(outer) & tool_call_ids(inner):
         return True
     only_inner_failed = inner.error_type and not (has_output(inner) or outer.error_type)
-    if only_inner_failed and not is_unanswered(outer):
+    is_same_stream = failed_midway(inner) and outer.finish_reason is None
+    if only_inner_failed and not is_unanswered(outer) and not is_same_stream:
         return False  # another attempt answered, which is not recorded by itself
     if _lacks_tool_calls(outer, inner):
         return True

@@ -15,6 +15,8 @@ from otel_lightning.collector.derive.span_tree import place_of
 
 WITHIN_NS = 10_000_000_000
 """Length (10 s) of the time interval in a mark. Both records end in one, or in two neighbours."""
+BROKE_OFF = "broke off"
+"""Stands in the kind of a record, where others say whether the call succeeded."""
 LATER_NS = 5_000_000
 """Time (5 ms) by which an SDK's record may end later: both listen to the stream that ends."""
 
@@ -42,7 +44,8 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
         first_interval = min(call.start_ns or end_ns, end_ns - LATER_NS) // WITHIN_NS
         ends = {max(first_interval, ended - 1), ended, ended + 1} if is_sdks else {ended}
         for at in sorted(ends):
-            yield from ((f"{kind} {at}", is_sdks) for kind in _kinds(call))
+            kinds = _kinds(call) if is_sdks else _frameworks_kinds(call)
+            yield from ((f"{kind} {at}", is_sdks) for kind in kinds)
     if call.history.input_hash and (_is_clients(call) or _is_frameworks(call)):
         kinds = _clients_kinds(call) if _is_clients(call) else [_kind(call)]
         for kind in kinds:
@@ -65,7 +68,8 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
         if place_of(call) in above:
             known.add(place_of(call))
         else:
-            wholes[_kind(call)].append(call)
+            for kind in _frameworks_kinds(call):
+                wholes[kind].append(call)
     fitting = [
         (whole, own)
         for own in of_sdk
@@ -82,6 +86,14 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
         for call in both:
             times[place_of(call)] += 1
     yield from (both for both in fitting if [times[place_of(call)] for call in both] == [1, 1])
+
+
+def failed_midway(call: LlmCall) -> bool:
+    """Return whether a record says that a stream failed after it had begun: it has a response id.
+
+    No SDK repeats such a request by itself.
+    """
+    return call.error_type is not None and call.response_id is not None
 
 
 def _is_sdks(call: LlmCall) -> bool:
@@ -136,8 +148,21 @@ def _kinds(call: LlmCall) -> list[tuple[object, ...]]:
     kind = _kind(call)
     if _is_left(call):
         return [(*kind[:2], None, False)]
+    if failed_midway(call):
+        return [kind, (*kind[:2], None, BROKE_OFF)]
     is_cut_off = call.finish_reason == "length" and call.error_type is None
     return [kind, (*kind[:2], None, False)] if is_cut_off else [kind]
+
+
+def _frameworks_kinds(call: LlmCall) -> list[tuple[object, ...]]:
+    """Return the kinds of a framework's record.
+
+    OpenInference for JavaScript writes a stream that broke off as an answer without a reason, with
+    the count that Anthropic sends at its start. The SDK's record has the error and no count.
+    """
+    kind = _kind(call)
+    has_no_end = call.finish_reason is None and call.error_type is None
+    return [kind, (*kind[:2], None, BROKE_OFF)] if has_no_end else [kind]
 
 
 def _clients_kinds(call: LlmCall) -> list[tuple[object, ...]]:
@@ -162,9 +187,10 @@ def _is_inside(whole: LlmCall, own: LlmCall) -> bool:
     """Return whether a framework's record with the same counts lies inside the time of the SDK's.
 
     The span of Anthropic's `messages.stream` is around its call of `messages.create`, where
-    OpenInference listens.
+    OpenInference listens. Two records of a failed call have no counts.
     """
-    if whole.input_tokens is None or whole.input_tokens != own.input_tokens:
+    both_failed = bool(whole.error_type and own.error_type) and own.content == "absent"
+    if whole.input_tokens != own.input_tokens or (whole.input_tokens is None and not both_failed):
         return False
     starts_before = (own.start_ns or 0) <= whole.latest_start_ns
     return starts_before and (whole.end_ns or 0) <= (own.end_ns or 0) + LATER_NS
