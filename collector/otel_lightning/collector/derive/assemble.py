@@ -30,6 +30,7 @@ from otel_lightning.collector.derive.passes.inputs import (
     failed_inputs,
     incremental_inputs,
     lost_items,
+    replaced_values,
 )
 from otel_lightning.collector.derive.passes.rollouts import conversations
 from otel_lightning.collector.derive.passes.rollouts.assign import Rollouts, assign
@@ -163,7 +164,7 @@ def _merged_calls(parsed: ParsedRows, within: Collection[Place]) -> tuple[Merged
             call.finish_reason = "tool_calls"
         # An answer may lack the tool calls that its reason states. Merging may have added them.
         are_lost = call.finish_reason == "tool_calls" and not call.history.tool_call_ids
-        if are_lost and call.content == "full":
+        if call.content == "full" and (are_lost or replaced_values.has_any(call)):
             call.content = "truncated"
     return merged, ordered
 

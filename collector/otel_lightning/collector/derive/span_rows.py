@@ -267,13 +267,18 @@ def _ends_inside_a_tool_call(outputs: list[Message]) -> bool:
 def without_doubtful_reason(call: LlmCall, raw: object) -> LlmCall:
     """Doubt an empty answer that "stopped": the instrumentation may have dropped its tool calls.
 
-    Its reason is then unknown, and it is not learned from.
+    Its reason is then unknown, and it is not learned from. Nor is a stream that broke off, which
+    the AI SDK 7 ends with the reason `other` and without counts, though its message says `stop`.
 
     Args:
         call: A completed call; changed in place.
         raw: The reason that the span states, in any spelling, if it states one. Anthropic's
             `end_turn` never stands for tool calls.
     """
+    if call.finish_reason == "stop" and raw == "other":
+        call.finish_reason = None
+        is_cut = call.output_tokens is None and call.content == "full"
+        call.content = "truncated" if is_cut else call.content
     if call.finish_reason != "stop" or call.content != "full":
         return call
     is_doubtful = raw is None or str(raw).lower() in STOPPED

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from support.captures import load
 from support.dialects_page import DATA
+from support.regressions import rows_of
 from support.spans import span, text_message, tool_request, tool_response
 
 from otel_lightning.collector.derive.assemble import derive
@@ -167,3 +168,10 @@ def test_a_stream_that_broke_off_failed_though_no_span_of_it_did() -> None:
     capture = load(DATA / "mastra" / "broken.truth.json")
     (call,) = derive(capture.spans, capture.logs).llm_calls
     assert (call.error_type, call.finish_reason, call.content) == ("_OTHER", "error", "truncated")
+
+
+def test_a_call_in_whose_messages_mastra_replaced_a_value_is_truncated() -> None:
+    """A tool's argument is named `key`, and its result is nested too deeply in the next turn."""
+    calls = rows_of("mastra_replaced").llm_calls
+    assert [call.content for call in calls] == ["truncated", "truncated", "truncated", "full"]
+    assert "[MaxDepth]" in str(calls[2].input_messages)

@@ -332,3 +332,22 @@ def test_the_tokens_that_strands_wrote_to_bedrocks_cache_are_counted() -> None:
     call = read_call(span(chat([QUESTION], ANSWER, counted)))
     assert (call.input_tokens, call.output_tokens) == (110, 5)
     assert (call.cached_input_tokens, call.cache_creation_input_tokens) == (60, 40)
+
+
+@pytest.mark.parametrize(
+    ("reason", "tokens", "expected"),
+    [
+        ("other", {}, (None, "truncated")),
+        ("other", {"o": 3}, (None, "full")),
+        ("stop", {}, ("stop", "full")),
+    ],
+)
+def test_the_ai_sdks_reason_other_is_unknown_and_not_the_stop_of_its_message(
+    reason: str, tokens: dict[str, int], expected: tuple[str | None, str]
+) -> None:
+    """A stream of the Responses API that broke off has this reason, and no counts."""
+    stated = {"gen_ai.request.model": "m", "gen_ai.response.finish_reasons": [reason]}
+    counts = {"gen_ai.usage.output_tokens": tokens["o"]} if tokens else {}
+    said = {**text_message("assistant", "It is"), "finish_reason": "stop"}
+    call = read_call(span({**chat([QUESTION], said), **stated, **counts}))
+    assert (call.finish_reason, call.content) == expected
