@@ -215,6 +215,6 @@ def test_a_file_of_labels_that_is_missing_is_named_as_in_other_errors(traces: "T
     judged(traces, {"a": 4})
     result = agreement(traces, "no-such.csv")
     assert (result.exit_code, result.stderr) == (
-        1,
-        "Error: 'no-such.csv': No such file or directory\n",
+        2,
+        "Error: There is no file 'no-such.csv' with labels.\n",
     )

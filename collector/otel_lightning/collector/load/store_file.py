@@ -68,8 +68,8 @@ class StoreFile:
             self._store.leave_file_alone()
             raise StoreError(
                 f"The file '{self._path}' was overwritten while lightning-ingest has it open. What "
-                f"arrives stays on the spool. Stop lightning-ingest, move '{self._path}.wal' away, "
-                "and start it again: it uses the file as it is then."
+                f"arrives stays on the spool. Stop lightning-ingest, move '{self._path}.wal' away "
+                "if it is there, and start it again: it uses the file as it is then."
             )
 
     def _is_overwritten(self, path: Path, noted: _Headers) -> bool:
