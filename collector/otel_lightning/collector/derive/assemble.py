@@ -35,7 +35,7 @@ from otel_lightning.collector.derive.passes.inputs import (
 from otel_lightning.collector.derive.passes.rollouts import conversations
 from otel_lightning.collector.derive.passes.rollouts.assign import Rollouts, assign
 from otel_lightning.collector.derive.passes.rollouts.stated_ids import stated_ids
-from otel_lightning.collector.derive.passes.tools import tool_evidence, tool_ids, untold
+from otel_lightning.collector.derive.passes.tools import lone_executions, tool_evidence, tool_ids
 from otel_lightning.collector.derive.passes.tools.executions import join_tools
 from otel_lightning.collector.derive.rewards import rewards_and_arms
 from otel_lightning.collector.derive.rows import (
@@ -108,7 +108,7 @@ def assemble_rows(parsed: ParsedRows) -> Derived:
     # Also their calls without tool parts, since `read_requests` looks at the previous call.
     calls = [call for call in derived.llm_calls if call.rollout_id in rollouts_with_tools]
     tools = _tool_calls(parsed, calls, parsed.nodes, assigned)
-    derived.tool_calls = list(untold.without_untold(tools, derived, parsed.nodes))
+    derived.tool_calls = list(lone_executions.without_lone(tools, derived, parsed.nodes))
     derived.retrievals = retrievals.place(parsed.retrievals, derived.llm_calls, assigned)
     _place_rewards_and_arms(derived, parsed, assigned)
     _add_tasks(derived, parsed, assigned)

@@ -1,4 +1,4 @@
-"""Executions of which only the name is known, and which other rows tell of as well."""
+"""Executions that MCP's Python SDK records outside of any agent, with nothing but a tool's name."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,12 +10,12 @@ SENT_BY_MCP = "MCP send tools/call "
 FastMCP's client is above such a span, that of the server below it."""
 
 
-def without_untold(tools: Iterable[ToolCall], derived: Derived, nodes: Nodes) -> Iterator[ToolCall]:
+def without_lone(tools: Iterable[ToolCall], derived: Derived, nodes: Nodes) -> Iterator[ToolCall]:
     """Yield the tools without those that MCP's Python SDK ran in rollouts without calls and agents.
 
     Its spans have the name of the tool and nothing else. Without a span around an agent, each is a
-    trace of its own, and nothing tells which model call asked for it. The messages of the model
-    calls tell of the same execution.
+    trace of its own, and nothing says which model call asked for it. The messages of the model
+    calls have the same execution, so such a span would be a duplicate.
 
     Args:
         tools: The executions.
@@ -24,14 +24,15 @@ def without_untold(tools: Iterable[ToolCall], derived: Derived, nodes: Nodes) ->
     """
     known = {row.rollout_id for rows in (derived.llm_calls, derived.agent_runs) for row in rows}
     found = list(tools)
-    untold = {
-        (tool.trace_id or "", tool.span_id or "")
+    lone = {
+        place
         for tool in found
         if (tool.tool_call_id, tool.arguments, tool.result) == (None, None, None)
         and tool.rollout_id not in known
+        and (place := (tool.trace_id or "", tool.span_id or "")) in nodes
     }
-    if untold:
+    if lone:
         sent = {place for place, node in nodes.items() if (node.name or "").startswith(SENT_BY_MCP)}
         above = {nodes[place].parent for place in sent}
-        untold = {place for place in untold if place in above or nodes[place].parent in sent}
-    yield from (one for one in found if (one.trace_id or "", one.span_id or "") not in untold)
+        lone = {place for place in lone if place in above or nodes[place].parent in sent}
+    yield from (one for one in found if (one.trace_id or "", one.span_id or "") not in lone)
