@@ -260,7 +260,7 @@ def serve_badly(model: Path) -> str:
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    assert "holds no model: it has no config.json" in serve_badly(tmp_path / "none")
+    assert "holds no model: it has no config.json" in serve_badly(tmp_path)
 
 
 def test_a_tokenizer_without_a_chat_template_is_refused(beginner: Path, tmp_path: Path) -> None:

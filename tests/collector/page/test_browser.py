@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from support.browser import CHROMIUM, chromium, link
@@ -252,8 +253,6 @@ def test_keys_walk_open_and_judge(tab: Tab, served: Ingester) -> None:
     page.get_by_text("Judged step 0: 0.75").wait_for()
     judged = "SELECT value FROM judgements WHERE name = 'human' AND span_id IS NOT NULL"
     eventually(lambda: column(served.store, judged) == [0.75])
-    page.keyboard.press("g")
-    page.wait_for_url(re.compile(r"#s\d"))
     page.keyboard.press("?")
     assert page.locator("dialog#keys").is_visible()
     page.keyboard.press("Escape")
@@ -264,6 +263,13 @@ def test_keys_walk_open_and_judge(tab: Tab, served: Ingester) -> None:
     page.keyboard.type("ticket-1")  # keys are text in a field
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("id=ticket-1"))
+
+
+def test_a_key_leads_to_the_step_of_the_largest_advantage(tab: Tab, served: Ingester) -> None:
+    unequal = "SELECT rollout_id FROM transitions WHERE advantage <> 0 ORDER BY ALL LIMIT 1"
+    tab.go(f"/ui/rollouts/{quote(column(served.store, unequal)[0], safe='')}")
+    tab.page.keyboard.press("g")
+    tab.page.wait_for_url(re.compile(r"#s\d"))
 
 
 def test_the_next_error_is_one_key_away(tab: Tab) -> None:
