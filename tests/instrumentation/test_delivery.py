@@ -45,7 +45,7 @@ def _receiver(statuses: list[int]) -> Iterator[str]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             if not left:
-                closing.wait()
+                closing.wait(60)
                 return
             self.send_response(left.pop(0))
             self.send_header("Content-Length", "0")
