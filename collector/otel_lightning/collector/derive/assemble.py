@@ -108,7 +108,7 @@ def assemble_rows(parsed: ParsedRows) -> Derived:
     # Also their calls without tool parts, since `read_requests` looks at the previous call.
     calls = [call for call in derived.llm_calls if call.rollout_id in rollouts_with_tools]
     tools = _tool_calls(parsed, calls, parsed.nodes, assigned)
-    derived.tool_calls = list(lone_executions.without_lone(tools, derived, parsed.nodes))
+    derived.tool_calls = lone_executions.without_lone(tools, derived, parsed.nodes)
     derived.retrievals = retrievals.place(parsed.retrievals, derived.llm_calls, assigned)
     _place_rewards_and_arms(derived, parsed, assigned)
     _add_tasks(derived, parsed, assigned)

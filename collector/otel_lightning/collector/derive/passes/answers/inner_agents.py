@@ -20,6 +20,10 @@ UNNAMED = ("LangGraph", "Runnable")
 """How the names begin of graphs and sequences that have no names of their own."""
 BEFORE = ("execute_task ", "invoke_agent ", "invoke_workflow ")
 """What packages put before the name of a node or an agent."""
+AFTER = ".workflow"
+"""What packages put behind it."""
+ENDS = tuple(f"{name}{after}" for name in ASKING for after in ("", AFTER))
+"""How the names of the spans of these nodes end."""
 
 
 def rename(calls: Iterable[LlmCall], nodes: Nodes) -> None:
@@ -29,6 +33,8 @@ def rename(calls: Iterable[LlmCall], nodes: Nodes) -> None:
         calls: The model calls; changed in place.
         nodes: All spans.
     """
+    if not any((node.name or "").endswith(ENDS) for node in nodes.values()):  # as in most batches
+        return
     for call in calls:
         if call.agent_name and call.parent_span_id:
             above = _names_above((call.trace_id, call.parent_span_id), nodes)
@@ -48,5 +54,5 @@ def _names_above(place: Place, nodes: Nodes) -> Iterator[str]:
         name = node.name or ""
         for prefix in BEFORE:
             name = name.removeprefix(prefix)
-        yield name.removesuffix(".workflow")
+        yield name.removesuffix(AFTER)
         place = node.parent

@@ -1,17 +1,17 @@
 """Executions that MCP's Python SDK records outside of any agent, with nothing but a tool's name."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from otel_lightning.collector.derive.rows import Derived, ToolCall
-from otel_lightning.collector.derive.span_tree import Nodes
+from otel_lightning.collector.derive.span_tree import Nodes, Place
 
 SENT_BY_MCP = "MCP send tools/call "
 """How the names begin of the spans in which a client of MCP's Python SDK calls a tool. The span of
 FastMCP's client is above such a span, that of the server below it."""
 
 
-def without_lone(tools: Iterable[ToolCall], derived: Derived, nodes: Nodes) -> Iterator[ToolCall]:
-    """Yield the tools without those that MCP's Python SDK ran in rollouts without calls and agents.
+def without_lone(tools: Iterable[ToolCall], derived: Derived, nodes: Nodes) -> list[ToolCall]:
+    """Return the tools but those that MCP's Python SDK ran in rollouts without calls and agents.
 
     Its spans have the name of the tool and nothing else. Without a span around an agent, each is a
     trace of its own, and nothing says which model call asked for it. The messages of the model
@@ -22,17 +22,22 @@ def without_lone(tools: Iterable[ToolCall], derived: Derived, nodes: Nodes) -> I
         derived: The model calls and agents, with their rollouts.
         nodes: All spans.
     """
-    known = {row.rollout_id for rows in (derived.llm_calls, derived.agent_runs) for row in rows}
     found = list(tools)
+    bare = [
+        one for one in found if (one.tool_call_id, one.arguments, one.result) == (None, None, None)
+    ]
+    if not bare:  # as in most batches
+        return found
+    known = {row.rollout_id for rows in (derived.llm_calls, derived.agent_runs) for row in rows}
     lone = {
-        place
-        for tool in found
-        if (tool.tool_call_id, tool.arguments, tool.result) == (None, None, None)
-        and tool.rollout_id not in known
-        and (place := (tool.trace_id or "", tool.span_id or "")) in nodes
+        place for one in bare if one.rollout_id not in known and (place := _place(one)) in nodes
     }
     if lone:
         sent = {place for place, node in nodes.items() if (node.name or "").startswith(SENT_BY_MCP)}
         above = {nodes[place].parent for place in sent}
         lone = {place for place in lone if place in above or nodes[place].parent in sent}
-    yield from (one for one in found if (one.trace_id or "", one.span_id or "") not in lone)
+    return [one for one in found if _place(one) not in lone]
+
+
+def _place(tool: ToolCall) -> Place:
+    return tool.trace_id or "", tool.span_id or ""
