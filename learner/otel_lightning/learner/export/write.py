@@ -137,8 +137,7 @@ def overview(store: Store, split: str) -> Overview:
 def _unread(store: Store, form: Format, split: str) -> dict[str, int]:
     """Count the calls that no pair or prompt is made from, by the reason."""
     chosen: dict[str, Value] = {"splits": SPLITS[split], "pairs": form.has_pairs}
-    reasons: dict[str, Value] = {"no_text": NO_TEXT, "incomplete": INCOMPLETE}
-    reasons["cut_off"] = CUT_OFF
+    reasons: dict[str, Value] = {"no_text": NO_TEXT, "incomplete": INCOMPLETE, "cut_off": CUT_OFF}
     return dict(read(store, __package__, "unread_calls", **chosen, **reasons).iter_rows())
 
 
