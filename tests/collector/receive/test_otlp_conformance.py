@@ -6,10 +6,11 @@ import http.client
 import json
 import os
 import re
+import socket
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -388,6 +389,43 @@ def test_a_body_that_breaks_off_within_its_chunks_is_not_acknowledged(running: I
     assert send_chunks(running.http, [], b"0\r\n\r\n") == 200  # an empty request is valid
     names = "SELECT name FROM spans WHERE name LIKE '%_chunks'"
     eventually(lambda: column(running.store, names) == ["whole_chunks"])
+
+
+def send_raw(to: str, version: str, body: bytes, *headers: str) -> bytes:
+    """Send a request as it is, and no more; return the whole answer."""
+    host, _, port = to.rpartition(":")
+    lines = [f"POST /v1/traces HTTP/{version}", f"Host: {to}", f"Content-Type: {PROTOBUF}"]
+    with socket.create_connection((host, int(port)), timeout=LIMIT_S) as connection:
+        connection.sendall("\r\n".join([*lines, *headers, "", ""]).encode() + body)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(partial(connection.recv, 4096), b""))
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_body_without_a_length_is_not_acknowledged(version: str, running: Ingester) -> None:
+    """HTTP/1 knows no body without it: the request would be acknowledged as an empty one."""
+    answer = send_raw(running.http, version, one("without length"))
+    assert answer.startswith(f"HTTP/{version} 411 ".encode())
+    assert b"neither Content-Length nor Transfer-Encoding" in answer
+    assert metric(running.http, 'lightning_refused_requests_total{status="411"') >= 1
+
+
+def test_a_large_body_that_breaks_off_is_not_acknowledged(running: Ingester) -> None:
+    cut = blob(2 * MIB)  # a valid request by itself
+    answer = send_raw(running.http, "1.1", cut, f"Content-Length: {len(cut) + 9}")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert f"broke off after {len(cut)} of {len(cut) + 9} bytes".encode() in answer
+
+
+def test_a_zstd_body_that_is_cut_off_between_two_blocks_is_not_acknowledged(to: str) -> None:
+    first = one("cut", attribute("random", string_value=os.urandom(99_000).hex()))
+    stream = zstandard.ZstdCompressor().compressobj()
+    cut = stream.compress(first) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    reply = send(to, cut, Content_Encoding="zstd")
+    assert (reply.status, "it is cut off" in reply.reason()) == (400, True)
+    assert is_full_success(send(to, cut + stream.flush(), Content_Encoding="zstd"))
+    frames = [zstandard.compress(part) for part in (first[:9], b"", first[9:])]
+    assert is_full_success(send(to, b"".join(frames), Content_Encoding="zstd"))
 
 
 # Size.

@@ -72,6 +72,10 @@ REFUSALS: Mapping[int, Refusal] = {
         " OTEL_EXPORTER_OTLP_TRACES_ENDPOINT to the URL with it"),
     HTTPStatus.REQUEST_TIMEOUT: Refusal(
         "the body did not arrive in time", "see the network, and send smaller batches"),
+    HTTPStatus.LENGTH_REQUIRED: Refusal(
+        "no length of the body",
+        "let the sender, or a proxy before lightning-ingest, send Content-Length, or the body in"
+        " chunks"),
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: Refusal(
         "larger than --max-body",
         "send smaller batches (OTEL_BSP_MAX_EXPORT_BATCH_SIZE), or raise --max-body"),

@@ -47,6 +47,10 @@ SMALL_BYTES = 1024 * 1024  # up to here granian reads the body, and it is parsed
 LARGE_BODIES = 4  # memory budget of all large bodies, as a multiple of the limit of one
 UNREAD_BODIES = 4  # most bytes of a refused body to read and discard, as the same multiple
 PLAIN = "text/plain; charset=utf-8"
+NO_LENGTH = (
+    "the request has neither Content-Length nor Transfer-Encoding, and without them no body: what "
+    "follows is not read"
+)
 GRPC = "application/grpc"
 Headers = tuple[tuple[str, str], ...]
 HEADERS: dict[HTTPStatus, Headers] = {
@@ -185,20 +189,29 @@ async def _store(
 
 
 async def _body(scope: Any, protocol: Any, limit: int, take: Callable[[int], None]) -> bytes:
+    is_chunked = scope.headers.get("transfer-encoding") is not None
     declared = scope.headers.get("content-length", "")
-    size = int(declared) if declared.isdigit() else None
+    # Of the two, the chunks count.
+    size = int(declared) if declared.isdigit() and not is_chunked else None
+    if size is None and not is_chunked and scope.http_version.startswith("1"):
+        raise RefusedError(HTTPStatus.LENGTH_REQUIRED, NO_LENGTH)
     if size is not None and size > limit:
         raise too_large(limit)
     try:
         async with asyncio.timeout(BODY_SECONDS):
             if size is not None and size <= SMALL_BYTES:
                 return bytes(await protocol())
-            is_chunked = scope.headers.get("transfer-encoding") is not None
-            return await _gather(protocol, limit, take, is_chunked=is_chunked)
+            body = await _gather(protocol, limit, take, is_chunked=is_chunked)
     except TimeoutError as error:
         raise RefusedError(
             HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {BODY_SECONDS} seconds"
         ) from error
+    # Granian takes a large body that breaks off for a whole one.
+    if size is not None and len(body) != size:
+        raise RefusedError(
+            HTTPStatus.BAD_REQUEST, f"the body broke off after {len(body)} of {size} bytes"
+        )
+    return body
 
 
 async def _gather(

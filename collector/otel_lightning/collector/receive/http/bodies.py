@@ -10,6 +10,8 @@ import zstandard
 from otel_lightning.collector.receive.refusals import RefusedError, too_large, unavailable
 
 CHUNK = 1 << 20  # bytes decompressed at a time, before the size is checked again
+ZSTD_CHUNK = 512
+"""Bytes to decompress at a time: a block of 4 bytes may hold 128 KiB, so they give 16 MiB at most."""
 GZIP = b"\x1f\x8b"
 DEFLATE_RATIO = 1032
 """Highest compression ratio of the deflate format."""
@@ -102,6 +104,16 @@ def _claimed_size(body: bytes) -> int:
 
 
 def _unzstd(body: bytes) -> Iterator[bytes]:
-    with zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True) as reader:
-        while chunk := reader.read(CHUNK):
-            yield chunk
+    """Yield the decompressed chunks of all zstd frames.
+
+    Zstandard's reader ends without an error where a frame is cut off between two of its blocks.
+    """
+    frame = None
+    for start in range(0, len(body), ZSTD_CHUNK):
+        unread = body[start : start + ZSTD_CHUNK]
+        while unread:
+            frame = frame or zstandard.ZstdDecompressor().decompressobj()
+            yield frame.decompress(unread)
+            unread, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+    if frame:
+        raise EOFError("it is cut off")
