@@ -22,7 +22,31 @@ from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.closed_set.closed_set import CROWD
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
+from otel_lightning.collector.refresh.stale import find_stale
 from otel_lightning.collector.store import open_store
+
+NAMES_A_ROLLOUT = ("lightning.rollout.id", "gen_ai.conversation.id", "session.id")
+
+
+@pytest.mark.parametrize("key", [*NAMES_A_ROLLOUT, "in a former release"])
+def test_a_trace_whose_conversation_has_an_empty_id_is_derived(key: str, tmp_path: Path) -> None:
+    """It waited for ever, and after --max-lag all senders were refused for it."""
+    request = make("chat")
+    for span in request.resource_spans[0].scope_spans[0].spans:
+        others = [one for one in span.attributes if one.key not in NAMES_A_ROLLOUT]
+        del span.attributes[:]
+        span.attributes.extend(others)
+        span.attributes.add(key=key).value.string_value = ""
+    with open_store(tmp_path / "t.duckdb") as store:
+        load(store, [Request("traces", 7, request.SerializeToString())], dead_letters=tmp_path)
+        if key == "in a former release":
+            store.execute("UPDATE stale SET near = '', spans = 1, first_time = received_at")
+        stale = find_stale(store)
+        assert (stale.new_ids, stale.oldest_ns, stale.put_off_ns) == (1, 7, None)
+        while refresh(store):
+            pass
+        assert not store.rows("FROM stale")
+        assert store.count("llm_calls")
 
 
 def test_a_trace_that_breaks_deriving_affects_no_other_one(

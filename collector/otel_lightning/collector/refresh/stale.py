@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from otel_lightning.collector.store import Store, statement
+from otel_lightning.collector.store import Sql, Store, statement
 
-NONE = ("",)
-"""Ids for `NOT IN` that exclude nothing. No id is empty; with an empty list SQL finds no row."""
+NONE = Sql("(SELECT '' WHERE false)")
+"""Ids for `NOT IN` that exclude nothing: with an empty list SQL finds no row."""
 
 
 class Stale(NamedTuple):

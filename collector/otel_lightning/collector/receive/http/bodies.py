@@ -11,7 +11,7 @@ from otel_lightning.collector.receive.refusals import RefusedError, too_large, u
 
 CHUNK = 1 << 20  # bytes decompressed at a time, before the size is checked again
 ZSTD_CHUNK = 512
-"""Bytes to decompress at a time: a block of 4 bytes may hold 128 KiB, so they give 16 MiB at most."""
+"""Bytes to decompress at a time: 4 of them may be a block of 128 KiB, so at most 16 MiB come."""
 GZIP = b"\x1f\x8b"
 DEFLATE_RATIO = 1032
 """Highest compression ratio of the deflate format."""

@@ -9,7 +9,10 @@ WITH waiting AS (
     GROUP BY id
 ), known AS (
     SELECT trace_id AS id, count(*) AS spans, min(start_time) AS first_time,
-        max(coalesce("lightning.rollout.id", "gen_ai.conversation.id", "session.id")) AS near
+        max(coalesce(
+            nullif("lightning.rollout.id", ''), nullif("gen_ai.conversation.id", ''),
+            nullif("session.id", '')
+        )) AS near
     FROM spans
     WHERE $received AND trace_id IN (SELECT id FROM waiting)
     GROUP BY trace_id
