@@ -123,7 +123,7 @@ def start(store: Path, *more: str, files: int | None = None) -> Ingester:
     """
     server_file = store.with_name(store.name + ".server")
     server_file.unlink(missing_ok=True)  # left by a killed predecessor
-    grpc = f"127.0.0.1:{_free_port()}"
+    grpc = f"127.0.0.1:{free_port()}"
     options = ["--store", str(store), "--grpc", grpc, "--http", "127.0.0.1:0", *more]
     command = [sys.executable, "-m", "otel_lightning.collector", "serve", *options]
     if files:
@@ -158,7 +158,7 @@ def running(store: Path, *more: str) -> Iterator[Ingester]:
         ingester.kill()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -9,9 +9,10 @@ import re
 import socket
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import cache, partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import grpc
@@ -25,11 +26,17 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from support.otlp_client import JSON, PROTOBUF, Reply, metric, send
 from support.requests_by_hand import trace_request
-from support.running import LIMIT_S, Ingester, eventually, start
+from support.running import LIMIT_S, Ingester, eventually, free_port, start
 
+from otel_lightning.collector.receive.accept import Receiver
+from otel_lightning.collector.receive.access import AccessGuard
+from otel_lightning.collector.receive.grpc import IncompleteCalls
+from otel_lightning.collector.receive.grpc import server as grpc_server
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store, open_store
 
 MIB = 1024 * 1024
+TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 VALID_TRACE, VALID_SPAN = "5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174"
 
 
@@ -521,6 +528,64 @@ def test_grpc_refuses_for_good_without_retry_info(
         export(running, body())
     assert refused.value.code() is code  # type: ignore[attr-defined]
     assert "grpc-status-details-bin" not in dict(refused.value.trailing_metadata())  # type: ignore[attr-defined]
+
+
+def test_a_message_over_the_limit_is_told_to_both_sides(running: Ingester) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        export(running, blob(70 * MIB))
+    assert "--max-body" in refused.value.details()  # type: ignore[attr-defined]
+    counter = 'lightning_refused_requests_total{status="413",transport="grpc"}'
+    assert metric(running.http, counter) >= 1
+
+
+def test_senders_whose_message_never_comes_stop_no_other_one(running: Ingester) -> None:
+    with ExitStack() as stack:
+        ended = Event()
+        stack.callback(ended.set)
+        slow = stack.enter_context(grpc.insecure_channel(running.grpc)).stream_unary(TRACES)
+        calls = [slow.future(never(ended)) for _ in range(40)]
+        assert not any(call.done() for call in calls)
+        assert export(running, one("beside slow senders")) == b""
+
+
+def never(ended: Event) -> Iterator[bytes]:
+    ended.wait(LIMIT_S)
+    yield from ()
+
+
+def test_a_message_that_does_not_come_in_time_is_refused_and_counted(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    receiver = Receiver(spool, AccessGuard(), dict)
+    incomplete = IncompleteCalls(seconds=0.2)
+    address = f"127.0.0.1:{free_port()}"
+    server = grpc_server(receiver, address, incomplete)
+    server.start()
+    incomplete.start()
+    ended = Event()
+    try:
+        with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError) as refused:
+            channel.stream_unary(TRACES)(never(ended), timeout=LIMIT_S)
+        # This code tells an exporter to send again.
+        assert refused.value.code() is grpc.StatusCode.CANCELLED  # type: ignore[attr-defined]
+        refusals = (("status", "408"), ("transport", "grpc"))
+        eventually(lambda: receiver.counts["refused_requests"] == {refusals: 1})
+    finally:
+        ended.set()
+        incomplete.stop()
+        server.stop(0).wait(LIMIT_S)
+        spool.close()
+
+
+def test_a_sender_without_a_token_is_refused_before_its_message_is_read(tmp_path: Path) -> None:
+    ingester = start(tmp_path / "traces.duckdb", "--token", "secret")
+    ended = Event()
+    try:
+        with grpc.insecure_channel(ingester.grpc) as channel, pytest.raises(grpc.RpcError) as no:
+            channel.stream_unary(TRACES)(never(ended), timeout=LIMIT_S)
+        assert no.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
+    finally:
+        ended.set()
+        ingester.kill()
 
 
 # Counting.

@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 DURABLE_SECONDS = 30  # timeout of a disk write; after it the answer is "not stored"
+BODY_SECONDS = 60  # timeout for a whole body; exporters stop waiting much earlier
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 REQUESTS: dict[str, Any] = {
     "traces": ExportTraceServiceRequest,

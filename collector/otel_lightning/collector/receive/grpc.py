@@ -4,22 +4,37 @@ gRPC passes the bytes on without parsing them, because the spool stores bytes.
 """
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
-from otel_lightning.collector.receive.accept import DURABLE_SECONDS, Receiver, accept, encode
+from otel_lightning.collector.process.background import BackgroundThread
+from otel_lightning.collector.receive.accept import (
+    BODY_SECONDS,
+    DURABLE_SECONDS,
+    Receiver,
+    accept,
+    encode,
+)
 from otel_lightning.collector.receive.metrics import Counts
-from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
+from otel_lightning.collector.receive.refusals import RefusedError, refusal_of, too_large, too_slow
 
 if TYPE_CHECKING:
     from otel_lightning.collector.receive.tls import Tls
 
 logger = logging.getLogger(__name__)
 
-THREADS = 32  # requests handled at once: a thread waits until its request is durable
+THREADS = 128
+"""Requests at once: each has a thread, which waits for its message and until that is durable."""
+READ_BODIES = 2
+"""Largest message that is read, as a multiple of the limit: gRPC itself would refuse a larger one,
+and tell nobody but the sender."""
+LOOK_SECONDS = 1.0
 SERVICES = {
     "traces": "opentelemetry.proto.collector.trace.v1.TraceService",
     "logs": "opentelemetry.proto.collector.logs.v1.LogsService",
@@ -37,21 +52,71 @@ OPTIONS = (
 
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 
-Export = Callable[[bytes, grpc.ServicerContext], bytes]
+Export = Callable[[Iterator[bytes], grpc.ServicerContext], bytes]
+
+
+class IncompleteCalls(BackgroundThread):
+    """The calls whose message has not arrived yet, and a thread that ends those that take long.
+
+    A client that sends the headers of a request and then nothing, or a byte a second, holds one of
+    the `THREADS`. Without a limit, that many of them would stop all receiving over gRPC.
+    """
+
+    def __init__(self, seconds: float = BODY_SECONDS) -> None:
+        """Begin without calls; `start()` runs the thread.
+
+        Args:
+            seconds: Longest wait for a message.
+        """
+        super().__init__("grpc-messages", LOOK_SECONDS)
+        self._longest = seconds
+        self._began: dict[grpc.ServicerContext, float] = {}
+        self._ended: set[grpc.ServicerContext] = set()
+
+    def look(self) -> None:
+        """End the calls that have waited too long."""
+        before = time.monotonic() - self._longest
+        for context, began in list(self._began.items()):
+            if began < before:
+                self._ended.add(context)
+                context.cancel()
+
+    @contextmanager
+    def limited(self, context: grpc.ServicerContext) -> Iterator[None]:
+        """Limit the time of the block, which waits for the message of a call.
+
+        Raises:
+            RefusedError: If it took too long.
+        """
+        self._began[context] = time.monotonic()
+        try:
+            yield
+        except grpc.RpcError as error:
+            if context in self._ended:
+                raise too_slow(self._longest) from error
+            raise
+        finally:
+            del self._began[context]
+            self._ended.discard(context)
 
 
 def server(
-    receiver: Receiver, address: str, certificates: "GrpcCertificates | None" = None
+    receiver: Receiver,
+    address: str,
+    incomplete: IncompleteCalls,
+    certificates: "GrpcCertificates | None" = None,
 ) -> grpc.Server:
     """Create the gRPC server and bind its address; `start()` runs it.
 
     Raises:
         RuntimeError: If the address cannot be bound.
     """
-    options = [*OPTIONS, ("grpc.max_receive_message_length", receiver.max_body)]
+    options = [*OPTIONS, ("grpc.max_receive_message_length", READ_BODIES * receiver.max_body)]
     grpc_server = grpc.server(ThreadPoolExecutor(THREADS, "grpc"), options=options)
     for signal, service in SERVICES.items():
-        method: Any = grpc.unary_unary_rpc_method_handler(_export(receiver, signal))
+        # As a stream of one message, so that a sender without a token is refused before its message
+        # is read, and the wait for it can be limited. The sender sees no difference.
+        method: Any = grpc.stream_unary_rpc_method_handler(_export(receiver, incomplete, signal))
         handler = grpc.method_handlers_generic_handler(service, {"Export": method})
         grpc_server.add_generic_rpc_handlers((handler,))
     if certificates:
@@ -109,21 +174,34 @@ class WrongProtocol:
         )  # fmt: skip
 
 
-def _export(receiver: Receiver, signal: str) -> Export:
-    def export(body: bytes, context: grpc.ServicerContext) -> bytes:
+def _export(receiver: Receiver, incomplete: IncompleteCalls, signal: str) -> Export:
+    def export(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        client = context.peer()  # a call that was ended does not tell it
         try:
             receiver.guard.admit(_authorization(context))
             receiver.check_alarms()
-            accepted = accept(receiver.spool, signal, body)
+            with incomplete.limited(context):
+                body = next(messages, None)
+            accepted = accept(receiver.spool, signal, _checked(body, receiver.max_body))
             accepted.durable.result(DURABLE_SECONDS)
+        except grpc.RpcError:  # the sender has gone, or its time is over
+            raise
         except Exception as error:  # noqa: BLE001  every failure has its answer
             refusal = refusal_of(error)
-            receiver.note_refused("grpc", signal, refusal, context.peer())
+            receiver.note_refused("grpc", signal, refusal, client)
             _abort(context, refusal)
         receiver.counts.stored("grpc", signal, accepted.records, accepted.rejected)
         return encode(accepted.response, as_json=False)
 
     return export
+
+
+def _checked(body: bytes | None, limit: int) -> bytes:
+    if body is None:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "the call has no message")
+    if len(body) > limit:
+        raise too_large(limit)
+    return body
 
 
 def _authorization(context: grpc.ServicerContext) -> str | None:

@@ -89,6 +89,13 @@ def too_large(limit: int) -> RefusedError:
     )
 
 
+def too_slow(seconds: float) -> RefusedError:
+    """Return the refusal of a body that does not arrive in time."""
+    return RefusedError(
+        HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {seconds:g} seconds"
+    )
+
+
 def in_one_line(text: str) -> str:
     """Return a text that a sender chose in part, without control characters."""
     return "".join(one if one.isprintable() else "?" for one in text)

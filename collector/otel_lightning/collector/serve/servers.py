@@ -19,7 +19,7 @@ from otel_lightning.collector.serve.watches.wrong_protocol import watched
 if TYPE_CHECKING:
     from grpc import Server as GrpcServer
 
-    from otel_lightning.collector.receive.grpc import GrpcCertificates
+    from otel_lightning.collector.receive.grpc import GrpcCertificates, IncompleteCalls
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,10 @@ class Servers:
 
     def start(self) -> Iterable[threading.Thread]:
         """Start the servers, and return the threads that take requests over gRPC."""
-        threads = start_grpc(self._grpc.server) if self._grpc else []
+        threads: list[threading.Thread] = []
+        if self._grpc:
+            threads = [*start_grpc(self._grpc.server), self._grpc.incomplete]
+            self._grpc.incomplete.start()
         self.over_http = asyncio.create_task(self._http.serve())
         return threads
 
@@ -110,6 +113,7 @@ class Servers:
         """Accept no new requests, and wait up to `GRACE_SECONDS` for those in progress."""
         waited: list[Awaitable[object]] = [asyncio.wait([self.over_http], timeout=GRACE_SECONDS)]
         if self._grpc:
+            self._grpc.incomplete.stop()
             # The thread that ends calls after this time may find no room. They end with us.
             with suppress(RuntimeError):
                 waited.append(_until_set(self._grpc.server.stop(grace=GRACE_SECONDS)))
@@ -128,9 +132,10 @@ async def _until_set(event: threading.Event) -> None:
 
 
 class _OverGrpc(NamedTuple):
-    """The gRPC server, its certificates, and what watches for other protocols at its port."""
+    """The gRPC server, its certificates, and what watches its calls and its port."""
 
     server: "GrpcServer"
+    incomplete: "IncompleteCalls"
     certificates: "GrpcCertificates | None"
     watched: Callable[[], AbstractContextManager[None]]
 
@@ -142,8 +147,10 @@ def _over_grpc(receiver: Receiver, settings: Settings) -> _OverGrpc:
     assert settings.grpc  # noqa: S101 - the caller asked
     certificates = grpc.GrpcCertificates(settings.tls) if settings.tls else None
     wrong = grpc.WrongProtocol(receiver.counts, settings.grpc.port, settings.http.port)
+    incomplete = grpc.IncompleteCalls()
     return _OverGrpc(
-        grpc.server(receiver, str(settings.grpc), certificates),
+        grpc.server(receiver, str(settings.grpc), incomplete, certificates),
+        incomplete,
         certificates,
         partial(watched, settings.grpc.port, wrong.found),
     )

@@ -13,6 +13,7 @@ from google.rpc import code_pb2
 from granian._granian import RSGIProtocolClosed, RSGIProtocolError
 
 from otel_lightning.collector.receive.accept import (
+    BODY_SECONDS,
     JSON,
     PROTOBUF,
     Accepted,
@@ -32,6 +33,7 @@ from otel_lightning.collector.receive.refusals import (
     RefusedError,
     refusal_of,
     too_large,
+    too_slow,
 )
 
 logger = logging.getLogger(__name__)
@@ -42,7 +44,6 @@ SIGNALS = {
     "/v1/metrics": "metrics",
     "/v1/feedback": "feedback",
 }
-BODY_SECONDS = 60  # timeout for a whole body; exporters stop waiting much earlier
 SMALL_BYTES = 1024 * 1024  # up to here granian reads the body, and it is parsed without a thread
 LARGE_BODIES = 4  # memory budget of all large bodies, as a multiple of the limit of one
 UNREAD_BODIES = 4  # most bytes of a refused body to read and discard, as the same multiple
@@ -203,9 +204,7 @@ async def _body(scope: Any, protocol: Any, limit: int, take: Callable[[int], Non
                 return bytes(await protocol())
             body = await _gather(protocol, limit, take, is_chunked=is_chunked)
     except TimeoutError as error:
-        raise RefusedError(
-            HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {BODY_SECONDS} seconds"
-        ) from error
+        raise too_slow(BODY_SECONDS) from error
     # Granian takes a large body that breaks off for a whole one.
     if size is not None and len(body) != size:
         raise RefusedError(

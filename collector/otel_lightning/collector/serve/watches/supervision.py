@@ -105,7 +105,11 @@ class Supervisor(BackgroundThread):
 
     def watch(self, threads: Iterable[threading.Thread]) -> None:
         """Watch the threads of a server, which end only with the process."""
-        self._servers += threads
+        for one in threads:
+            if isinstance(one, BackgroundThread):
+                self._background.append(one)
+            else:
+                self._servers.append(one)
 
     async def until_one_dies(self) -> str:
         """Return what has ended by itself, once something has, such as "loader thread"."""
