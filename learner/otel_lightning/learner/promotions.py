@@ -1,9 +1,23 @@
 """Recorded promotions and rollbacks, of policies as of models."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
+
+
+def changes_of_file(changes: Iterable[Row], flags: Path) -> list[Row]:
+    """Return the changes of one flag file; all of them if none names it, as after it was moved.
+
+    A flag may be served by several files, such as one for tests and one for production.
+
+    Args:
+        changes: Rows with the column `flags`.
+        flags: The file.
+    """
+    all_changes, name = list(changes), str(flags.resolve())
+    return [row for row in all_changes if row["flags"] == name] or all_changes
 
 
 def standing_promotions(changes: Iterable[Row]) -> list[Row]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from support.running import background
 
-from otel_lightning.collector.files.atomic import new_folder, replaced
+from otel_lightning.collector.files.atomic import make_folder_of, new_folder, replaced
+from otel_lightning.collector.files.reason import named_reason
 
 FILLS = """
 import sys
@@ -91,3 +92,20 @@ def test_what_a_killed_process_left_is_removed_but_not_what_a_living_one_fills(
             assert not left.exists()
         assert sorted(tmp_path.iterdir()) == sorted([kept, folder, Path(filled)])
         assert living.poll() is None
+
+
+def test_folder_that_cannot_be_made_is_named_with_the_reason_and_the_next_step(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "notes").touch()
+    wanted = tmp_path / "notes" / "new" / "report.html"
+    with pytest.raises(OSError, match=r"report.html' cannot be written, .*Choose another") as told:
+        make_folder_of(wanted)
+    assert f"'{tmp_path / 'notes'}' is no folder" in named_reason(told.value)
+
+
+def test_file_that_cannot_be_made_is_named_and_not_its_temporary_file(tmp_path: Path) -> None:
+    wanted = tmp_path / "missing" / "report.html"
+    with pytest.raises(FileNotFoundError) as told, replaced(wanted):
+        pass
+    assert named_reason(told.value) == f"'{wanted}': No such file or directory"

@@ -382,10 +382,15 @@ def test_nothing_named_to_evaluate_is_one_sentence(traces: "Traces") -> None:
     )
 
 
+def test_two_policies_to_evaluate_are_wrong_usage(traces: "Traces") -> None:
+    result = evaluate(traces, "--arm", "brief", "--version", "v1")
+    assert result.exit_code == 2
+    assert "Name one of --flags, --version and --arm" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--arm", "brief", "--version", "v1"], "Name one of --flags, --version and --arm"),
         (["--arm", "brief", "--by", "nothing"], "--by 'nothing' does not work: "),
         (["--arm", "a", "--key", "support-prompt+support-prompt"], "names a flag twice"),
     ],

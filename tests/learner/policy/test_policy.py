@@ -130,6 +130,21 @@ def test_the_folder_of_the_output_is_made(
     assert run == {"outcome": "promoted", "artifact": str(output)}
 
 
+def test_output_that_was_not_written_is_not_called_unchanged(
+    traces: "Traces", flag_file: Path, tmp_path: Path
+) -> None:
+    log(traces, SUCCESS)
+    output = tmp_path / "100%s.json"
+    refused = propose(traces, flag_file, "--output", str(output), "--least-gain", "0.9")
+    assert f"{output} was not written." in refused.stderr
+    passed = propose(traces, flag_file, "--output", str(output))
+    assert f"{output} was not written. Put it into {flag_file} with: lightning" in passed.output
+    assert not output.exists()
+    output.write_bytes(flag_file.read_bytes())
+    passed = propose(traces, flag_file, "--output", str(output))
+    assert f"{output} is as it was. Put it into {output} with: lightning" in passed.output
+
+
 def test_output_leaves_the_served_file_alone(
     traces: "Traces", flag_file: Path, tmp_path: Path
 ) -> None:
@@ -181,7 +196,7 @@ def test_learning_promotes_nothing_unless_it_is_asked_to(traces: "Traces", flag_
     result = propose(traces, flag_file)
     assert result.exit_code == 0, result.output
     assert "The gate passed." in result.output
-    assert "Put it there with: lightning-learn promote --store " in result.output
+    assert f"Put it into {flag_file} with: lightning-learn promote --store " in result.output
     assert f"--key support-prompt --flags {flag_file}" in result.output
     assert flag_file.read_bytes() == before
     assert traces.ask("SELECT status FROM policies") == [{"status": "candidate"}]

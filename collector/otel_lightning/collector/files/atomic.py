@@ -14,6 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import mkdtemp, mkstemp
 
+from otel_lightning.collector.files.reason import named_reason
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -40,6 +42,23 @@ def make_private(folder: Path) -> None:
         if not one.is_dir():
             # `Path.mkdir(parents=True)` gives its mode to the last folder only.
             one.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+
+
+def make_folder_of(path: Path) -> None:
+    """Make the folder of a file or folder that a user wants, and those above it.
+
+    Raises:
+        OSError: If it cannot be made; the text says which folder, why, and what to do.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        file = next((one for one in path.parents if one.exists() and not one.is_dir()), None)
+        why = f"'{file}' is no folder" if file else named_reason(error)
+        raise type(error)(
+            f"'{path}' cannot be written, because its folder cannot be made ({why}). Choose "
+            "another place for it."
+        ) from error
 
 
 @contextmanager
@@ -80,7 +99,11 @@ def temporary_beside(path: Path, mode: int | None = None) -> Iterator[Path]:
         path: The file to replace or create.
         mode: Permissions of the file. Default: as for `replaced`.
     """
-    descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=path.suffix)
+    try:
+        descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=path.suffix)
+    except OSError as error:
+        error.filename = str(path)  # a user does not know the temporary name
+        raise
     os.close(descriptor)
     temporary = Path(name)
     try:
@@ -100,7 +123,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         BlockingIOError: If another process is filling a folder for the same `path`.
         OSError: If `path` is a folder that is not empty, or its parent cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(path)
     with ExitStack() as held:
         # The parent stays locked until the new folder is, so that no other process takes it for one
         # that was left.

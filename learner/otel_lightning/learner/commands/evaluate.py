@@ -155,9 +155,12 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     if key is None:
         raise click.UsageError("Give --key, to judge by the log, or --model, to judge by running.")
     refuse_given(running, "with --key")
-    if flags is None and version is None and arm is None:
+    named = sum(name is not None for name in (flags, version, arm))
+    if named != 1:
         raise click.UsageError(
-            "Name what to evaluate: --flags FILE, --version VERSION or --arm VARIANT."
+            "Name one of --flags, --version and --arm: each is a policy to evaluate."
+            if named
+            else "Name what to evaluate: --flags FILE, --version VERSION or --arm VARIANT."
         )
     with expected_errors():
         from otel_lightning.learner.policy.evaluate import Question, evaluate_policy

@@ -135,18 +135,23 @@ def policy(  # noqa: PLR0913 - one parameter per option
         )
         learned = learn_policy(store, request)
     report(learned)
-    kept_as = f"Policy {learned.version} is kept %s; {request.output} is as it was."
-    served = request.output if request.output.exists() else flags
+    has_output = request.output.exists()
+    untouched = f"{request.output} {'is as it was' if has_output else 'was not written'}."
+    served = request.output if has_output else flags
     promote = next_command("lightning-learn promote", store, key=key, flags=served)
-    passed = f"{kept_as % 'as a candidate'} Put it there with: {promote}"
+    passed = (
+        f"Policy {learned.version} is kept as a candidate; {untouched} Put it into {served} with: "
+        f"{promote}"
+    )
     if learned.promoted:
         passed = f"Policy {learned.version} is live in {request.output}."
     if request.shuffle_rewards is not None:
         passed = (
             "But the rewards were shuffled, so it passed by chance, or something other than the "
-            f"reward was learned: a control is never promoted. {request.output} is as it was."
+            f"reward was learned: a control is never promoted. {untouched}"
         )
-    report_verdict(learned.verdict, passed=passed, refused=kept_as % "for inspection")
+    refused = f"Policy {learned.version} is kept for inspection; {untouched}"
+    report_verdict(learned.verdict, passed=passed, refused=refused)
 
 
 def report(learned: "Learned") -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from otel_lightning.collector.files.atomic import make_folder_of
 from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError, RefusedError
@@ -108,7 +109,7 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
     joint.check_alone(document["flags"], request.key, store)
     check_served(document, request)
     if request.promote:
-        request.output.parent.mkdir(parents=True, exist_ok=True)
+        make_folder_of(request.output)
     spec = read_spec(request.features) if request.features else {}
     with opened(store) as db:
         data = read_learning_data(db, request, document, spec)

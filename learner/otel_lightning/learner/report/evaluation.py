@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from otel_lightning.collector.files.atomic import make_folder_of
 from otel_lightning.learner.evaluate.estimates import ValueEstimate
 from otel_lightning.learner.policy.evaluate import Answer
 from otel_lightning.learner.report.plots import BLUE, GREY, ORANGE, STYLE, WIDTH
@@ -39,7 +40,7 @@ def save_plots(answer: Answer, path: Path) -> None:
         OSError: If the file cannot be written.
     """
     panels = _panels(answer)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(path)
     # matplotlib writes the present time unless its field is None.
     date = {"CreationDate": None} if path.suffix == ".pdf" else {}
     date |= {"Date": None} if path.suffix == ".svg" else {}

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from otel_lightning.collector.files.atomic import locked, rename_durably
+from otel_lightning.collector.files.atomic import locked, make_folder_of, rename_durably
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import append, read
@@ -74,7 +74,7 @@ def change(  # noqa: PLR0913 - what, where and why
         OSError: If the pointer cannot be moved; then the record is withdrawn.
     """
     check_model(model)
-    live.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(live)
     with locked(live.parent):
         before = settled(store, live)
         if before == model.resolve():  # a loop that was killed gives the same change again

@@ -246,6 +246,26 @@ def test_canary_is_a_mixture_with_what_is_live(traces: "Traces", flags: Path) ->
     assert statuses(store) == ["canary"]
 
 
+def test_file_is_rolled_back_by_its_own_promotions_and_not_by_those_of_another_file(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, GOOD)
+    trial = tmp_path / "trial.json"
+    trial.write_text(TEXT)
+    run("policy", store, flags)
+    assert run("promote", store, flags, "--canary", "10%").exit_code == 0
+    assert run("promote", store, trial, "--canary", "50%").exit_code == 0
+    assert ", as recorded." in run("policies", store, flags).output
+    back = run("rollback", store, flags)
+    assert back.exit_code == 0, back.output
+    assert flags.read_text() == TEXT
+    assert served(trial)["careful"] > 0.6
+    again = run("rollback", store, flags)
+    assert (again.exit_code, "Each promotion of flag" in again.stderr) == (1, True)
+    assert run("rollback", store, trial).exit_code == 0
+    assert trial.read_text() == TEXT
+
+
 def _after(output: str) -> dict[str, str]:
     return dict(re.findall(r"(\w+): \S+ -> (\S+)", output))
 

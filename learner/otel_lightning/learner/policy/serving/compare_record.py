@@ -8,7 +8,7 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.serving import flag_document, flag_file, joint
 from otel_lightning.learner.policy.serving.settled import settle
 from otel_lightning.learner.policy.serving.versions import promotions_of
-from otel_lightning.learner.promotions import Row
+from otel_lightning.learner.promotions import Row, changes_of_file
 
 
 def describe_served(store: Store, key: str, flags: Path | None = None) -> str:
@@ -21,7 +21,7 @@ def describe_served(store: Store, key: str, flags: Path | None = None) -> str:
         return f"No policy of flag '{key}' was promoted."
     path = flags or Path(changes[-1]["flags"])
     settle(store, key, path)
-    changes = promotions_of(store, key)
+    changes = changes_of_file(promotions_of(store, key), path)
     try:
         document = flag_file.read_flag_file(path, key)
     except DataError as error:

@@ -17,7 +17,7 @@ from otel_lightning.learner.policy.serving.versions import (
     promotion_recorded,
     promotions_of,
 )
-from otel_lightning.learner.promotions import Row, standing_promotions
+from otel_lightning.learner.promotions import Row, changes_of_file, standing_promotions
 from otel_lightning.learner.runs import to_json
 
 
@@ -116,13 +116,19 @@ def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = Fal
     Raises:
         DataError: If there is no such promotion, or the flag was changed by hand since.
     """
-    standing = standing_promotions(promotions_of(store, key))
-    if not standing:
+    changes = promotions_of(store, key)
+    if not changes:
         raise DataError(
             f"No policy of flag '{key}' was promoted, so there is nothing to go back to."
         )
+    path = flags or Path(changes[-1]["flags"])
+    standing = standing_promotions(changes_of_file(changes, path))
+    if not standing:
+        raise DataError(
+            f"Each promotion of flag '{key}' in '{path}' was rolled back already, so there is "
+            "nothing to go back to. Name another file with --flags."
+        )
     last = standing[-1]
-    path = flags or Path(last["flags"])
     file = flag_file.read_with_text(path, key)
     served, before = flag_document.flag_part(file.document, key), last["before"]
     # `before` is allowed: a promotion that was killed between its record and its file is taken back

@@ -14,6 +14,7 @@ from otel_lightning.collector.store import Store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.serving import flag_document, flag_file
 from otel_lightning.learner.policy.serving.versions import promotions_of, withdraw
+from otel_lightning.learner.promotions import changes_of_file
 
 
 def settle(store: Store, key: str, flags: Path) -> None:
@@ -34,7 +35,7 @@ def settle(store: Store, key: str, flags: Path) -> None:
 
 def _cut_off(store: Store, key: str, flags: Path) -> dict[str, Any] | None:
     """Return the newest change of a flag if the file was not touched since before its record."""
-    changes = promotions_of(store, key)
+    changes = changes_of_file(promotions_of(store, key), flags)
     if not changes or changes[-1]["flags"] != str(flags.resolve()):
         return None
     last = changes[-1]
