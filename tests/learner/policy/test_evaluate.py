@@ -382,6 +382,17 @@ def test_nothing_named_to_evaluate_is_one_sentence(traces: "Traces") -> None:
     )
 
 
+def test_weights_of_a_single_task_say_nothing_about_the_propensities(traces: "Traces") -> None:
+    for i in range(20):
+        traces.call(f"{i:02}")
+        traces.arm(f"{i:02}", "brief" if i < 15 else "careful", 1 / 2)
+        traces.task(f"{i:02}", "the only one")
+        traces.reward(f"{i:02}", float(i % 2))
+    result = evaluate(traces, "--arm", "brief", "--propensities", "trace")
+    assert "its mean importance weight is 1.50" in result.output, result.output
+    assert "propensities do not say" not in result.output
+
+
 def test_two_policies_to_evaluate_are_wrong_usage(traces: "Traces") -> None:
     result = evaluate(traces, "--arm", "brief", "--version", "v1")
     assert result.exit_code == 2

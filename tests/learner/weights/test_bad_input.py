@@ -261,6 +261,9 @@ def test_settings_file_with_an_unknown_table(logged: "Traces", model: Path, tmp_
     file.write_text("[trainer]\nweight_decay = 1\n")
     message = error(logged, model, tmp_path, "--settings", str(file))
     assert "has 'trainer'; only the tables [trl] and [algorithm] are read" in message
+    file.write_text("trl = 5\n")
+    message = error(logged, model, tmp_path, "--settings", str(file))
+    assert f"'{file}': 'trl' must be a table, [trl], with its own settings." in message
     file.write_bytes(b"[trl]\n# \xe9\n")
     message = error(logged, model, tmp_path, "--settings", str(file))
     assert f"'{file}' is not TOML: 'utf-8' codec can't decode" in message

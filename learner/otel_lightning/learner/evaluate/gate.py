@@ -314,10 +314,12 @@ def _clipped_away(compared: Compared) -> list[Refusal]:
 
 def unusual_weights(weights: Floats) -> list[Refusal]:
     """Refuse weights whose mean is not 1: the log lacks actions, or the propensities are wrong."""
+    if len(weights) < 2:  # noqa: PLR2004 - one value tells nothing about how weights differ
+        return []
     mean = float(weights.mean())
     # One-sided 99 % tests: refuse only if the mean weight is significantly below 0.95, or above 1 /
     # 0.95.
-    error = float(weights.std(ddof=1)) / len(weights) ** 0.5 if len(weights) > 1 else 0.0
+    error = float(weights.std(ddof=1)) / len(weights) ** 0.5
     if mean + NORMAL_99 * error < MIN_MEAN_WEIGHT:
         why = "the new policy does what was hardly logged, or the propensities are wrong"
     elif mean - NORMAL_99 * error > 1 / MIN_MEAN_WEIGHT:

@@ -133,6 +133,9 @@ def read_settings_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise DataError(
             f"'{path}' has '{min(unknown)}'; only the tables [trl] and [algorithm] are read."
         )
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise DataError(f"'{path}': '{name}' must be a table, [{name}], with its own settings.")
     trl = tables.get("trl", {})
     if fixed := trl.keys() & OURS:
         raise DataError(f"'{path}' sets '{min(fixed)}' in [trl]: use the command's own option.")

@@ -1,5 +1,6 @@
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +274,38 @@ def test_of_two_flags_with_one_key_the_one_that_counts_is_changed() -> None:
     text = '{"flags": {"a": {"x": 1}, "a": {"x": 2}}}'
     changed = with_members(text, ("flags", "a"), {"x": 3})
     assert changed == '{"flags": {"a": {"x": 1}, "a": {"x": 3}}}'
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"targeting": {"fractional": [["brief", 1], ["carefull", 1]]}},
+            "serves 'carefull'",
+        ),
+        ({"targeting": {"fractional": [[True, 1], [False, 1]]}}, "has [true, 1], but"),
+        ({"targeting": {"fractional": [["brief", "x"]]}}, '\'fractional\' has ["brief", "x"], but'),
+        ({"targeting": {"fractional": [["brief", 0.5]]}}, "a whole number of at least 0"),
+        ({"targeting": {"fractional": [["brief", -1], ["careful", 2]]}}, 'has ["brief", -1], but'),
+        ({"targeting": {"fractional": "brief"}}, 'has "brief", but needs pairs'),
+        ({"targeting": {}, "defaultVariant": True}, "serves 'True', which is none of"),
+        ({"variants": ["brief", "careful"]}, "The variants of flag 'support-prompt' in"),
+    ],
+)
+def test_flag_whose_shares_cannot_be_those_of_its_variants_is_refused(
+    tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    document = copy.deepcopy(DOCUMENT)
+    document["flags"]["support-prompt"] |= changes
+    path = write(tmp_path / "flags.json", document)
+    with pytest.raises(DataError, match=re.escape(told)):
+        flag_file.read_flag_file(path, "support-prompt")
+
+
+def test_variant_of_weight_0_may_be_gone(tmp_path: Path) -> None:
+    document = copy.deepcopy(DOCUMENT)
+    del document["flags"]["support-prompt"]["variants"]["old"]
+    path = write(tmp_path / "flags.json", document)
+    read = flag_file.read_flag_file(path, "support-prompt")
+    shares = flag_document.live_shares(read, "support-prompt")
+    assert shares == {"brief": 0.5, "careful": 0.5}

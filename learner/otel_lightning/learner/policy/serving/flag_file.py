@@ -88,6 +88,7 @@ def parse_flag_file(path: Path, text: str, key: str) -> FlagFile:
             names = ", ".join(sorted(flags)) if isinstance(flags, dict) and flags else "none"
             raise DataError(f"'{path}' has no flag '{name}'. Its flags: {names}.")
         _check_rules(flags[name], path, name)
+        _check_served(flags[name], path, name)
     together = joint.flags_of(key, document["flags"])
     if len(together) > 1:
         document["flags"][key] = joint.combined(document["flags"], together)
@@ -251,3 +252,26 @@ def _check_rules(flag: Mapping[str, Any], path: Path, key: str) -> None:
         f"Flag '{key}' in '{path}' is targeted by '{strange[0]}', which a learned policy would "
         "replace. Only 'fractional' targeting can be learned, and the rules of a learned policy."
     )
+
+
+def _check_served(flag: Mapping[str, Any], path: Path, key: str) -> None:
+    """Refuse a flag that serves a variant that it does not have: its share would have no value."""
+    variants, targeting = flag.get("variants") or {}, flag.get("targeting") or {}
+    if not isinstance(variants, dict):
+        raise DataError(
+            f"The variants of flag '{key}' in '{path}' must be an object: the name of each variant "
+            "with its value."
+        )
+    cells = flag_rules.cells(flag_rules.features_of(targeting))
+    try:
+        shares = [flag_rules.shares_of_cell(targeting, cell) for cell in cells if targeting]
+    except DataError as error:
+        raise DataError(f"Flag '{key}' in '{path}' cannot be used: {error}") from error
+    served = {arm for of_cell in shares for arm, share in of_cell.items() if share > 0}
+    if flag.get("defaultVariant") is not None and not all(shares or [{}]):
+        served.add(str(flag["defaultVariant"]))
+    if unknown := sorted(served - set(variants)):
+        raise DataError(
+            f"Flag '{key}' in '{path}' serves '{unknown[0]}', which is none of its variants: "
+            f"{', '.join(variants) or 'it has none'}. Correct the name, or add the variant."
+        )

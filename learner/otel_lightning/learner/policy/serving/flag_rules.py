@@ -4,6 +4,7 @@ flagd evaluates the rules with the evaluation context. So each feature must be a
 of that context with the same name. An absent feature counts as false.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -59,22 +60,47 @@ def shares_of_cell(targeting: Mapping[str, Any], cell: Cell) -> Shares:
     """Evaluate rules that `rule` wrote: return the share of each arm for a combination of features.
 
     Raises:
-        DataError: If they contain another kind of rule.
+        DataError: If they contain another kind of rule, or a pair is no variant with a weight.
     """
     if set(targeting) == {"if"} and len(targeting["if"]) == 3:  # noqa: PLR2004 - if, then, else
         condition, then, otherwise = targeting["if"]
         if isinstance(condition, dict) and set(condition) == {"var"}:
             return shares_of_cell(then if cell.get(condition["var"]) else otherwise, cell)
     if set(targeting) == {"fractional"}:
-        pairs = [part for part in targeting["fractional"] if isinstance(part, list)]
         weights: dict[str, int] = {}
-        for name, *rest in pairs:  # the rules of a joint policy repeat variants
-            weights[str(name)] = weights.get(str(name), 0) + (int(rest[0]) if rest else 1)
+        for name, weight in _pairs(targeting["fractional"]):
+            # The rules of a joint policy repeat variants.
+            weights[name] = weights.get(name, 0) + weight
         total = sum(weights.values())
         return {arm: weight / total for arm, weight in weights.items()} if total else {}
     raise DataError(
         f"The targeting rule {sorted(targeting)} is none that a learned policy can read."
     )
+
+
+def _pairs(fractional: Any) -> list[tuple[str, int]]:
+    """Return the variants of `fractional` with their weights; a variant without one has weight 1.
+
+    Raises:
+        DataError: If there is another value in it, which flagd would not serve either.
+    """
+    parts = fractional if isinstance(fractional, list) else [fractional]
+    # The first part may be the value that users are divided by.
+    pairs = parts[1:] if len(parts) > 1 and not isinstance(parts[0], list) else parts
+    for pair in pairs:
+        is_pair = isinstance(pair, list) and len(pair) in (1, 2) and isinstance(pair[0], str)
+        if not is_pair or not all(map(_is_weight, pair[1:])):
+            raise DataError(
+                f"'fractional' has {json.dumps(pair)}, but needs pairs of the name of a variant "
+                'and a whole number of at least 0, such as ["brief", 50].'
+            )
+    return [(name, int(rest[0]) if rest else 1) for name, *rest in pairs]
+
+
+def _is_weight(value: Any) -> bool:
+    # A whole number may be written as 1e3. `True` is an int to Python.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and value >= 0 and value % 1 == 0
 
 
 def features_of(targeting: Mapping[str, Any]) -> list[str]:
