@@ -111,6 +111,35 @@ def test_model_is_promoted_and_rolled_back(traces: "Traces", models: Path) -> No
     assert "there is nothing to go back to" in again.stderr
 
 
+def test_rollback_to_a_model_or_by_a_pointer_that_is_gone_says_so(
+    traces: "Traces", models: Path
+) -> None:
+    store = traces.store()
+    for name in ("first", "second"):
+        run("promote", store, "--model", models / name, "--without-gate")
+    (models / "first").rename(models / "put away")
+    gone = run("rollback", store, "--model")
+    assert gone.exit_code == 1
+    assert f"'{models / 'first'}' was live before, but is gone." in gone.stderr
+    assert live(models) == "second"
+    (models / "live").unlink()
+    without = run("rollback", store, "--model")
+    assert without.exit_code == 1
+    assert f"There is no pointer at '{models / 'live'}' any more" in without.stderr
+
+
+def test_live_model_that_was_not_trained_here_is_listed_and_a_dry_run_says_that_it_is_one(
+    traces: "Traces", models: Path
+) -> None:
+    store = traces.store()
+    options = ["--model", models / "first", "--without-gate"]
+    assert "Nothing was written (--dry-run)." in run("promote", store, *options, "--dry-run").output
+    assert not (models / "live").exists()
+    assert run("promote", store, *options).exit_code == 0
+    listed = run("models", store).output
+    assert f"{models / 'live'} leads to '{models / 'first'}', which was not trained" in listed
+
+
 def test_pointer_beside_the_models_can_be_moved_with_them(traces: "Traces", models: Path) -> None:
     run("promote", traces.store(), "--model", models / "first", "--without-gate")
     moved = models.rename(models.with_name("elsewhere"))

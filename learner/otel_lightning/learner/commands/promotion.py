@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from otel_lightning.collector.store import Store
     from otel_lightning.learner.policy.serving.promotion import Change
+    from otel_lightning.learner.promotions import Row
     from otel_lightning.learner.weights.pointer import PointerChange
 
 key_option = option("--key", metavar="KEY", help="Key of the flag whose variants are the arms.")
@@ -288,16 +289,24 @@ def policies(store: str, *, key: str | None, flags: Path | None) -> None:
 @store_option
 def models(store: str) -> None:
     """List the fine-tuned models, the verdicts of their gates, and which of them are live."""
-    from rich.table import Table
-
     with _opened(store) as opened:
         from otel_lightning.learner.weights import promotion
 
-        rows = promotion.models_of(opened)
+        rows, live = promotion.models_of(opened), promotion.live_models(opened)
+    listed = {name for row in rows for name in row["live"]}
+    untrained = {name: folder for name, folder in live.items() if name not in listed}
     if not rows:
         tune = "lightning-learn weights --algorithm rft --model FOLDER --output FOLDER"
         click.echo(f"No models. Fine-tune one with: {next_command(tune, store)}")
-        return
+    else:
+        _print(_table_of_models(rows))
+    for name, folder in untrained.items():
+        click.echo(f"{name} leads to '{folder}', which was not trained with this store.")
+
+
+def _table_of_models(rows: "list[Row]") -> "Table":
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for column in ("run", "algorithm", "gate by logs", "gain", "at least", "live at", "folder"):
         table.add_column(column, overflow="fold", no_wrap=column != "folder")
@@ -307,7 +316,7 @@ def models(store: str) -> None:
             row["run_id"], row["algorithm"], row["outcome"], _signed(row["gain"]),
             _signed(row["lower"]), "\n".join(row["live"]), folder,
         )  # fmt: skip
-    _print(table)
+    return table
 
 
 def _print(table: "Table") -> None:
@@ -328,6 +337,8 @@ def _show_moved(moved: "PointerChange") -> None:
             f"'{moved.after}' is live at {moved.live}. A server that runs already keeps its model: "
             "restart it."
         )
+    else:
+        click.echo("Nothing was written (--dry-run).")
 
 
 def _show(change: "Change") -> None:

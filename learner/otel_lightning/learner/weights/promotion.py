@@ -68,10 +68,19 @@ def roll_back(store: Store, live: Path | None = None, *, dry_run: bool = False) 
         raise DataError(f"No model was live at '{chosen}' before: there is nothing to go back to.")
     last = standing[-1]
     model = Path(last["before"])
+    if now is None:
+        raise DataError(
+            f"There is no pointer at '{chosen}' any more: somebody removed it. Promote the model "
+            "that you want."
+        )
     if now != Path(last["after"]):
         raise DataError(
             f"'{chosen}' leads to '{now}', but '{last['after']}' was promoted last: somebody moved "
             "it. Promote the model that you want."
+        )
+    if not model.exists():
+        raise DataError(
+            f"'{model}' was live before, but is gone. Put it back, or promote another model."
         )
     pointer.check_model(model)
     if dry_run:
@@ -86,8 +95,7 @@ def models_of(store: Store) -> list[Row]:
         Rows with `run_id`, `algorithm`, `folder`, `outcome`, `gain`, `lower`, `exists`, and `live`,
         the pointers that lead to the model.
     """
-    pointers = {row["live"] for row in pointer.changes_of(store, None)}
-    targets = {name: Path(name).resolve() for name in pointers if Path(name).is_symlink()}
+    targets = live_models(store)
     models = []
     for row in model_runs(store):
         if row["command"] != "weights":
@@ -107,6 +115,16 @@ def models_of(store: Store) -> list[Row]:
             }
         )
     return models
+
+
+def live_models(store: Store) -> dict[str, Path]:
+    """Return the folder of the model that each pointer leads to, also of models trained elsewhere.
+
+    Args:
+        store: An open store, which recorded the changes of the pointers.
+    """
+    pointers = sorted({row["live"] for row in pointer.changes_of(store, None)})
+    return {name: Path(name).resolve() for name in pointers if Path(name).is_symlink()}
 
 
 def _last_pointer(store: Store) -> Path:
