@@ -107,8 +107,8 @@ def _await(path: Path, store: Store, ticket: str) -> Erased:
 
 
 def _call(store: Store, function: str, text: str) -> str:
-    rows = store.rows(f"SELECT {FUNCTIONS}.{function}({quote_literal(text)}) AS told")
-    return str(rows[0]["told"])
+    rows = store.rows(f"SELECT {FUNCTIONS}.{function}({quote_literal(text)}) AS answer")
+    return str(rows[0]["answer"])
 
 
 class Forgetting:

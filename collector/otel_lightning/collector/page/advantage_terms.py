@@ -22,7 +22,7 @@ class Term(NamedTuple):
     """One line of the arithmetic: an operation on the sum of the lines above."""
 
     operation: str
-    said: str
+    label: str
     value: float
 
 

@@ -56,17 +56,17 @@ class Writer:
     Whoever gives it a line waits until it is written only if the last ones were written at once.
     """
 
-    def __init__(self, descriptor: int, told: Callable[[int], str]) -> None:
+    def __init__(self, descriptor: int, dropped_line: Callable[[int], str]) -> None:
         """Start the thread.
 
         Args:
             descriptor: Such as 2 for standard error.
-            told: Returns the line that says how many lines were dropped.
+            dropped_line: Returns the line that says how many lines were dropped.
         """
-        self._descriptor, self._told = descriptor, told
+        self._descriptor, self._dropped_line = descriptor, dropped_line
         self._changed = threading.Condition()
         self._waiting = bytearray()
-        self._unsaid = 0
+        self._unreported = 0
         self._is_stuck = False
         self.dropped = 0
         """Number of lines that were dropped since the start."""
@@ -77,8 +77,8 @@ class Writer:
         line = f"{text}\n".encode(errors="backslashreplace")
         with self._changed:
             # Also after one that was dropped, until their number is written in their place.
-            if self._unsaid or len(self._waiting) + len(line) > KEPT_BYTES:
-                self._unsaid += 1
+            if self._unreported or len(self._waiting) + len(line) > KEPT_BYTES:
+                self._unreported += 1
                 self.dropped += 1
                 return
             self._waiting += line
@@ -114,10 +114,10 @@ class Writer:
     def _next_part(self) -> bytes:
         """Wait for something to write, and return its beginning."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._unsaid)
+            self._changed.wait_for(lambda: self._waiting or self._unreported)
             if not self._waiting:
-                self._waiting += f"{self._told(self._unsaid)}\n".encode()
-                self._unsaid = 0
+                self._waiting += f"{self._dropped_line(self._unreported)}\n".encode()
+                self._unreported = 0
             return bytes(self._waiting[: select.PIPE_BUF])
 
 

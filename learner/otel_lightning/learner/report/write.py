@@ -46,7 +46,7 @@ from otel_lightning.learner.transitions.stage import stage_rewards
 
 EXAMPLE = TextStyle(width=100)
 EXAMPLE_STEPS = Window(0, 19)
-SAID = {"promoted": "Promoted", "passed": "Passed the gate", "refused": "Refused",
+VERDICTS = {"promoted": "Promoted", "passed": "Passed the gate", "refused": "Refused",
         "failed": "Failed"}  # fmt: skip
 OUTLINE = (
     ("verdict", "Verdict"), ("reasons", "Reasons, and what would change them"), ("data", "Data"),
@@ -102,7 +102,7 @@ def _report(store: Store, run: str | None, examples: int) -> tuple[str, Facts]:
     values = {
         "run": facts.run,
         "facts": facts,
-        "said": SAID.get(facts.run.outcome, facts.run.outcome),
+        "verdict": VERDICTS.get(facts.run.outcome, facts.run.outcome),
         "sentence": _sentence(facts),
         "would_pass": _would_pass(facts),
         "family_error": family_error(facts.other_candidates + 1, _alpha(facts)),

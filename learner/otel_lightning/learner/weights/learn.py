@@ -220,12 +220,12 @@ def _unrewarded(db: Store) -> list[str]:
     ((missing, rollouts),) = read(db, __package__, "unrewarded").rows()
     if missing <= MAX_UNREWARDED * rollouts:
         return []
-    told = (
+    sentence = (
         f"{missing:,} of {number_of(rollouts, 'rollout')} have no reward, so they are neither "
         "learned from nor judged by. If failures of one kind of answer get no reward, that kind "
         "looks better than it is: give failures a reward, or compare by running."
     )
-    return [told]
+    return [sentence]
 
 
 def _shuffled(store: StoreLike, training: Training) -> int | None:

@@ -73,8 +73,8 @@ def _read_request(span: Span) -> LlmCall:
     call.response_id = None if is_own else _providers_own(call.response_id)
     call.lost_ids = True  # its outputs lack the ids of tool calls; its inputs have them
     # A task of its own ends the span of a stream, when its reader may have made the next call.
-    told = attributes.get("llm.is_streaming") == "True" or attributes.get(STREAMED) == "true"
-    call.late_end = told or call.request_params.get("stream") is True
+    is_streamed = attributes.get("llm.is_streaming") == "True" or attributes.get(STREAMED) == "true"
+    call.late_end = is_streamed or call.request_params.get("stream") is True
     functions = next(filter(None, (flattened.nested(attributes, key) for key in OFFERED)), ())
     call.tool_definitions = call.tool_definitions or tool_values.flat_tools(functions)
     requests = [

@@ -55,13 +55,13 @@ addEventListener("toggle", async ({ target }) => {
 
 // A judgement is feedback with an id of its own: judged again, it replaces.
 const judge = async (value, step) => {
-  const said = $("#judged");
-  const item = { ...JSON.parse(said.dataset.judge), value };
+  const result = $("#judged");
+  const item = { ...JSON.parse(result.dataset.judge), value };
   if (step) Object.assign(item, { id: `${item.id}:${step.dataset.step}`, trace_id: step.dataset.trace, span_id: step.dataset.span });
   const answer = await ask("/ui/feedback", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(item) });
-  const told = answer.ok && (await answer.json());
-  said.classList.remove("away");
-  said.textContent = told?.stored ? `Judged ${step ? `step ${step.dataset.step}` : "the rollout"}: ${value}` : `Not judged: ${told?.rejected?.[0].reason ?? (answer.status === 401 ? LOCKED : answer.status)}`;
+  const reply = answer.ok && (await answer.json());
+  result.classList.remove("away");
+  result.textContent = reply?.stored ? `Judged ${step ? `step ${step.dataset.step}` : "the rollout"}: ${value}` : `Not judged: ${reply?.rejected?.[0].reason ?? (answer.status === 401 ? LOCKED : answer.status)}`;
 };
 
 addEventListener("click", ({ target }) => {

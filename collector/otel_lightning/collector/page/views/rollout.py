@@ -224,7 +224,7 @@ def _credit(ask: ViewRequest, row: dict[str, Any], became: dict[str, Any]) -> di
             for cell in cells
         ],
         "largest": _to_step(ask, largest["step"]) if largest else None,
-        "largest_said": f"step {largest['step']} ({signed(largest['advantage'])})"
+        "largest_label": f"step {largest['step']} ({signed(largest['advantage'])})"
         if largest
         else "",
         "method": config.get("credit"),

@@ -74,9 +74,9 @@ def _trace(trace: Json) -> Iterator[Exported]:
     if not any(isinstance(one, Mapping) for one in observations):
         yield LeftOut("a trace of Langfuse without its observations; load those")
         return
-    told = {name: trace[name] for name in ("session_id", "user_id") if trace.get(name)}
+    inherited = {name: trace[name] for name in ("session_id", "user_id") if trace.get(name)}
     for one in observations:
-        yield _observation({**told, **_snake(one)})
+        yield _observation({**inherited, **_snake(one)})
     for score in trace.get("scores") or []:
         yield _score({"trace_id": trace["id"], **_snake(score)})
 
@@ -146,11 +146,11 @@ def _score(score: Json) -> Exported:
     if kind not in NUMBERS + WORDS:
         return LeftOut(f"a score of Langfuse of the type {kind}, which is no reward")
     word = score.get("string_value") or score.get("value")
-    said = {"value": float(score["value"])} if kind in NUMBERS else {"label": word}
+    outcome = {"value": float(score["value"])} if kind in NUMBERS else {"label": word}
     item = {
         "id": f"langfuse-{score['id']}",
         "name": score["name"],
-        **said,
+        **outcome,
         "explanation": score.get("comment"),
         **judged,
     }

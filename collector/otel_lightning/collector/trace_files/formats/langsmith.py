@@ -120,11 +120,11 @@ def _feedback(feedback: Json) -> Exported:
     if score is None and not isinstance(word, str):
         return LeftOut("a feedback of LangSmith with neither a score nor a word")
     label = {"label": word} if isinstance(word, str) else {}
-    said = label if score is None else {"value": float(score), **label}
+    outcome = label if score is None else {"value": float(score), **label}
     item = {
         "id": f"langsmith-{feedback['id']}",
         "name": feedback["key"],
-        **said,
+        **outcome,
         "explanation": feedback.get("comment"),
         "trace_id": records.trace_id(feedback["trace_id"]),
         **({"span_id": records.span_id(feedback["run_id"])} if feedback["run_id"] else {}),

@@ -26,12 +26,12 @@ def read(row: Json) -> Iterator[Exported]:
     """Yield the spans."""
     for resource in _resources(row):
         attributes = (resource.get("resource") or {}).get("attributes") or []
-        told = {one["key"]: _value(one["value"]) for one in attributes}
+        of_resource = {one["key"]: _value(one["value"]) for one in attributes}
         former = resource.get("instrumentationLibrarySpans") or []
         for scope in resource.get("scopeSpans") or former:
             name = (scope.get("scope") or scope.get("instrumentationLibrary") or {}).get("name")
             for span in scope.get("spans") or []:
-                yield ExportedSpan(span, told, name or "")
+                yield ExportedSpan(span, of_resource, name or "")
 
 
 def _resources(row: Json) -> Any:

@@ -9,7 +9,7 @@ WITH graded AS (
         -- Without the ids of tool calls, which providers invent.
         md5(list_transform(
             (completion -> '$[0].parts')::JSON[], lambda part: json_merge_patch(part, '{"id": null}')
-        )::VARCHAR) AS said,
+        )::VARCHAR) AS answer_hash,
         avg(advantage) AS advantage,
         min(task_id) AS task_id,
         min({'trace_id': trace_id, 'span_id': span_id}) AS call
@@ -23,8 +23,8 @@ WITH graded AS (
 ranked AS (
     SELECT
         *,
-        row_number() OVER (PARTITION BY state_hash ORDER BY advantage DESC, said) AS best,
-        row_number() OVER (PARTITION BY state_hash ORDER BY advantage, said DESC) AS worst
+        row_number() OVER (PARTITION BY state_hash ORDER BY advantage DESC, answer_hash) AS best,
+        row_number() OVER (PARTITION BY state_hash ORDER BY advantage, answer_hash DESC) AS worst
     FROM graded
 )
 SELECT

@@ -26,9 +26,9 @@ near_spans AS MATERIALIZED (
 ),
 stated AS (SELECT trace_id, unnest(entries) AS entry FROM near_spans),
 keys AS (
-    SELECT trace_id, span_id, unnest(evaluations).attributes AS said FROM near_spans
+    SELECT trace_id, span_id, unnest(evaluations).attributes AS evaluation FROM near_spans
     UNION ALL
-    SELECT trace_id, span_id, attributes AS said FROM logs WHERE $of_key AND event_name = $evaluation
+    SELECT trace_id, span_id, attributes AS evaluation FROM logs WHERE $of_key AND event_name = $evaluation
 ),
 resources AS (
     SELECT resource_json, resource_json::JSON::MAP(VARCHAR, VARCHAR) AS resource
@@ -47,10 +47,10 @@ found AS (
     FROM stated
     JOIN traces USING (trace_id)
     UNION ALL
-    SELECT rollout_id, $context AS unit, said[$context] AS value
+    SELECT rollout_id, $context AS unit, evaluation[$context] AS value
     FROM keys
     JOIN chosen USING (trace_id, span_id)
-    WHERE said[$flag] IN $keys
+    WHERE evaluation[$flag] IN $keys
     UNION ALL
     SELECT rollout_id, unit, value
     FROM processes
