@@ -565,7 +565,7 @@ def test_sigterm_ends_a_process_that_holds_the_lock_of_a_span(agent: Any) -> Non
     script = """
 from opentelemetry import trace
 from otel_lightning.instrumentation import model_call
-(span,) = model_call._open
+(span,) = model_call._unended_spans
 with span._lock:
     os.kill(os.getpid(), signal.SIGTERM)
 """

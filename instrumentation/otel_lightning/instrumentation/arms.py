@@ -30,6 +30,14 @@ if TYPE_CHECKING:
     from openfeature.flag_evaluation import FlagEvaluationDetails
     from openfeature.hook import Hook, HookContext
 
+ACCEPT_VARIABLE: Final = "LIGHTNING_ACCEPT_ARMS"
+"""`true` serves the arm that a request asks for. It is off by default: anybody who can send a
+request could choose the arm."""
+
+SECRET_VARIABLE: Final = "LIGHTNING_POLICY_SECRET"  # noqa: S105  the name of a variable
+"""A text that goes into the hash of each draw. Without it, whoever may name the rollout or the
+trace of a request can find a name that draws the arm they want."""
+
 Choice = Mapping[str, AttributeValue]
 """The attributes of one `feature_flag.evaluation` event."""
 
@@ -60,16 +68,7 @@ class InForce(NamedTuple):
 _in_force: ContextVar[Mapping[str, InForce]] = ContextVar(
     "lightning_arms_in_force", default=MappingProxyType({})
 )
-
-
-ACCEPT_VARIABLE: Final = "LIGHTNING_ACCEPT_ARMS"
-"""`true` serves the arm that a request asks for. It is off by default: anybody who can send a
-request could choose the arm."""
-
-
-SECRET_VARIABLE: Final = "LIGHTNING_POLICY_SECRET"  # noqa: S105  the name of a variable
-"""A text that goes into the hash of each draw. Without it, whoever may name the rollout or the
-trace of a request can find a name that draws the arm they want."""
+"""The choices in force in this context, by flag key."""
 
 
 class RequestedArm(NamedTuple):

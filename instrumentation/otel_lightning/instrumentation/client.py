@@ -39,8 +39,13 @@ _READ_FROM_THE_WIRE: Final = ("APIResponse", "AsyncAPIResponse")
 """Classes of the answers of `with_streaming_response`."""
 
 _on = threading.Event()
-_refusing: set[str] = set()  # base URLs of the servers that refused our added fields
+"""Set while the wrappers record."""
+
+_refusing: set[str] = set()
+"""Base URLs of the servers that refused our added fields."""
+
 _inferred_tools: list[InferredTools] = []
+"""The one receiver of tool requests and results; empty while recording is off."""
 
 
 def switch_on(inferred_tools: InferredTools) -> None:

@@ -75,7 +75,7 @@ _REMEDIES: Final = {
     "error Service Unavailable": "The receiver is up, but stores nothing now: its log says why.",
 }
 """What to do, by a part of the reason that OpenTelemetry's exporter over HTTP logs."""
-_SAID_BY_US: Final = (
+_REPORTED_BY_US: Final = (
     "Transient error",
     "Failed to export",
     "Dropping ",
@@ -83,6 +83,7 @@ _SAID_BY_US: Final = (
     "Queue full",
     "Exporter already shutdown",
 )
+"""How the log messages of OpenTelemetry begin that our own report of losses replaces."""
 _logger = logging.getLogger(__name__)
 
 before_finish: Final[list[Callable[[], None]]] = []
@@ -281,8 +282,9 @@ def _counted(batch: Any, kind: str) -> _Exports:
 
 
 def _keep(record: logging.LogRecord) -> bool:
+    """Return whether a record is still logged; remember the last reason of a failed export."""
     # `msg` is the format, without its arguments, so the beginning is always the same.
-    if not str(record.msg).startswith(_SAID_BY_US):
+    if not str(record.msg).startswith(_REPORTED_BY_US):
         return True
     if record.levelno >= logging.WARNING and not str(record.msg).startswith("Shutdown"):
         if _state.reason and _GAVE_UP in str(record.msg):
@@ -357,15 +359,14 @@ def _last_reason() -> str:
     return " ".join([sentence, *remedies])
 
 
-def _finish_on(ending: signal.Signals | None, undo: ExitStack) -> None:
+def _finish_on(number: signal.Signals | None, undo: ExitStack) -> None:
     """Deliver before a signal ends the process, unless the agent or `nohup` handles it."""
-    main = threading.current_thread() is threading.main_thread()
+    is_main = threading.current_thread() is threading.main_thread()
     # Python allows handlers in the main thread only.
-    if ending is None or not main or signal.getsignal(ending) is not signal.SIG_DFL:
+    if number is None or not is_main or signal.getsignal(number) is not signal.SIG_DFL:
         return
 
-    def finish_and_die(number: int, frame: FrameType | None) -> None:
-        del frame
+    def finish_and_die(_number: int, _frame: FrameType | None) -> None:
         # In a thread: the signal may have interrupted code that holds a lock, such as a span's,
         # for which delivery would wait forever.
         delivery = threading.Thread(target=finish, daemon=True)
@@ -376,17 +377,17 @@ def _finish_on(ending: signal.Signals | None, undo: ExitStack) -> None:
         # exit code.
         os.kill(os.getpid(), number)
 
-    signal.signal(ending, finish_and_die)
+    signal.signal(number, finish_and_die)
 
     def give_back() -> None:
         # The agent may have set its own handler since.
-        if signal.getsignal(ending) is finish_and_die:
-            signal.signal(ending, signal.SIG_DFL)
+        if signal.getsignal(number) is finish_and_die:
+            signal.signal(number, signal.SIG_DFL)
 
     undo.callback(give_back)
 
 
-def _forget() -> None:
+def _forget_losses_of_parent() -> None:
     """Reset the counts in a forked child: the parent reports its own losses."""
     for exports in _state.watched.values():
         exports.failed = exports.dropped = exports.in_flight = exports.delivered = 0
@@ -394,4 +395,4 @@ def _forget() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_forget_losses_of_parent)

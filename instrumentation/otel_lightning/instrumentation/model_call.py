@@ -27,6 +27,8 @@ from otel_lightning.instrumentation.answers import ANSWERS, Answer
 from otel_lightning.instrumentation.genai import attributes_of, is_llm, write_late
 
 _KEY: Final = "_lightning_call"
+"""Name of the attribute of a span object that holds its call."""
+
 _BUNDLED: Final = "opentelemetry.instrumentation.openai."
 _SAMPLING: Final = {
     "temperature": "temperature",
@@ -101,7 +103,7 @@ class ModelCall:
         self.span = span
         # On the span itself and not in a table: it disappears together with the span.
         vars(span)[_KEY] = self
-        _open.add(span)
+        _unended_spans.add(span)
         for choice in self.choices:
             arms.write_choice(choice, span)
 
@@ -112,11 +114,11 @@ class ModelCall:
         added: dict[str, Any] = dict(self.facts)
         values = [*self._sampling(), *self.answer.usage_attributes()]
         if self.endpoint == "responses":
-            values += self._held()
+            values += self._ids_of_stored_history()
         if self.answer.response_id:
             values.append(("gen_ai.response.id", self.answer.response_id))
         if bundled and self.endpoint != "responses":
-            values += self._raw_stream()
+            values += self._model_and_reason()
         # What the instrumentation recorded is kept; gaps are filled.
         added |= {name: value for name, value in values if not present.get(name)}
         if self.endpoint == "responses" and (bundled or self.is_own_span):
@@ -147,21 +149,21 @@ class ModelCall:
                     as_list = attribute == "stop_sequences" and isinstance(value, str)
                     yield f"gen_ai.request.{attribute}", (value,) if as_list else value
 
-    def _raw_stream(self) -> Iterator[tuple[str, AttributeValue]]:
-        """Yield what Traceloop reads from an answer, except from a raw stream."""
+    def _model_and_reason(self) -> Iterator[tuple[str, AttributeValue]]:
+        """Yield the answer's model and finish reason, which Traceloop misses in a raw stream."""
         if self.answer.model:
             yield "gen_ai.response.model", self.answer.model
         if self.answer.finish_reason:
             reason = _REASONS.get(self.answer.finish_reason, self.answer.finish_reason)
             yield "gen_ai.response.finish_reasons", (reason,)
 
-    def _held(self) -> Iterator[tuple[str, AttributeValue]]:
+    def _ids_of_stored_history(self) -> Iterator[tuple[str, AttributeValue]]:
         """Yield the ids of the history that the provider stores."""
         previous = self.request.get("previous_response_id")
         if isinstance(previous, str):
             yield "gen_ai.request.previous_response_id", previous
-        held = self.request.get("conversation")
-        name = held.get("id") if isinstance(held, dict) else held
+        conversation = self.request.get("conversation")
+        name = conversation.get("id") if isinstance(conversation, dict) else conversation
         if isinstance(name, str):
             yield "gen_ai.conversation.id", name
 
@@ -220,10 +222,13 @@ class ModelCall:
 
 
 _current: ContextVar[ModelCall | None] = ContextVar("lightning_model_call", default=None)
-_open: WeakSet[Any] = WeakSet()
-"""Spans of calls that have not ended, such as those of streams that the agent still reads."""
+"""The call that still needs its span."""
 
-_opened: ContextVar[Span | None] = ContextVar("lightning_llm_span", default=None)
+_last_llm_span: ContextVar[Span | None] = ContextVar("lightning_llm_span", default=None)
+"""The LLM span that started last without a call: the next call may be the one that it records."""
+
+_unended_spans: WeakSet[Any] = WeakSet()
+"""Spans of calls that have not ended, such as those of streams that the agent still reads."""
 
 
 def begin(endpoint: str, request: Mapping[str, Any]) -> ModelCall | None:
@@ -243,7 +248,7 @@ def begin(endpoint: str, request: Mapping[str, Any]) -> ModelCall | None:
     call = ModelCall(
         endpoint, request, time.time_ns(), otel_context.get_current(), ANSWERS[endpoint]()
     )
-    for span in (trace.get_current_span(), _opened.get()):
+    for span in (trace.get_current_span(), _last_llm_span.get()):
         if span is not None and span.is_recording() and _KEY not in vars(span):
             present = attributes_of(span)
             if is_llm(present):
@@ -285,7 +290,7 @@ def note_start(span: Any) -> None:
             if call.ended_ns:
                 _current.set(None)
     elif llm:
-        _opened.set(span)
+        _last_llm_span.set(span)
 
 
 def note_ending(span: Any) -> ModelCall | None:
@@ -296,7 +301,7 @@ def note_ending(span: Any) -> ModelCall | None:
     """
     call: ModelCall | None = vars(span).pop(_KEY, None)
     if call is not None:
-        _open.discard(span)
+        _unended_spans.discard(span)
         try:
             call.write(span)
         finally:
@@ -306,9 +311,9 @@ def note_ending(span: Any) -> ModelCall | None:
 
 def _leave_to_parent() -> None:
     """In a forked child, export no span of a call that the parent still reads."""
-    for span in list(_open):
+    for span in list(_unended_spans):
         span._span_processor = SpanProcessor()  # noqa: SLF001 - it exports nothing
-    _open.clear()
+    _unended_spans.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -317,7 +322,7 @@ if hasattr(os, "register_at_fork"):
 
 def end_open() -> None:
     """End the spans of open calls at the end of the process, with what was received so far."""
-    for span in list(_open):
+    for span in list(_unended_spans):
         if span.is_recording():
             quiet.drop_late_warnings()
             type(span).end(span)  # not `span.end`, which a raw stream replaces

@@ -39,7 +39,11 @@ _KNOWN: Final = frozenset({*_PLAIN, "system", "tools"})
 # Hashes of messages become ids in spans. With a salt of this process, nobody can find the text of a
 # short message by trying.
 _SALT: Final = os.urandom(8).hex()
-_LARGEST: Final = 10_000
+_MOST_REMEMBERED: Final = 10_000
+"""Number of response ids whose rollout is remembered; beyond it, the oldest is forgotten."""
+
+_rollouts_of_responses: OrderedDict[str, str] = OrderedDict()
+"""Rollout of each response id, the oldest first: a later call may continue the response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +75,13 @@ def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
     if not path:
         return kwargs
     changed, choices = kwargs, []
-    for flag in _flags(path, _version_of(path)):
+    for flag in _flags(path, _state_of(path)):
         rollout = _rollout(call)
         requested = arms.requested_arm(flag.key, flag.variants)
         variant = requested.variant if requested else _draw(flag, rollout)
         drawn = flag.propensities.get(variant, flag.shares.get(variant, 0.0))
         version = requested.version if requested else flag.version
-        changed = _changed(call.endpoint, changed, flag.variants[variant])
+        changed = _with_variant(call.endpoint, changed, flag.variants[variant])
         choice: dict[str, AttributeValue] = {
             attributes.FEATURE_FLAG_KEY: flag.key,
             attributes.FEATURE_FLAG_VARIANT: variant,
@@ -103,7 +107,8 @@ def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def _version_of(path: str) -> tuple[int, ...]:
+def _state_of(path: str) -> tuple[int, ...]:
+    """Return what changes when a file is written; empty if there is no such file."""
     try:
         status = os.stat(path)  # noqa: PTH116 - each model call does this: no Path
     except OSError:
@@ -114,9 +119,9 @@ def _version_of(path: str) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4)
-def _flags(path: str, version: tuple[int, ...]) -> tuple[_Flag, ...]:
-    """Read the flag file; `version` is part of the cache key, so a changed file is read again."""
-    del version
+def _flags(path: str, state: tuple[int, ...]) -> tuple[_Flag, ...]:
+    """Read the flag file; `state` is part of the cache key, so a changed file is read again."""
+    del state
     try:
         flags = dict(json.loads(Path(path).read_text(encoding="utf-8"))["flags"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -214,11 +219,11 @@ def _rollout(call: ModelCall) -> str:
         if context.is_valid:
             return f"{context.trace_id:032x}"
     previous = call.request.get("previous_response_id")
-    if isinstance(previous, str) and previous in _conversations:
-        return _conversations[previous]
-    held = call.request.get("conversation")
-    if held and isinstance(held, str | dict):
-        return str(held["id"] if isinstance(held, dict) else held)
+    if isinstance(previous, str) and previous in _rollouts_of_responses:
+        return _rollouts_of_responses[previous]
+    conversation = call.request.get("conversation")
+    if conversation and isinstance(conversation, str | dict):
+        return str(conversation["id"] if isinstance(conversation, dict) else conversation)
     return _beginning(call)
 
 
@@ -234,9 +239,6 @@ def _beginning(call: ModelCall) -> str:
     return hashlib.sha256("\0".join([_SALT, *head]).encode()).hexdigest()[:32]
 
 
-_conversations: OrderedDict[str, str] = OrderedDict()
-
-
 def note_answer(call: ModelCall) -> None:
     """Remember the rollout of a response id, for a later call with `previous_response_id`.
 
@@ -245,12 +247,15 @@ def note_answer(call: ModelCall) -> None:
     """
     if call.choices and call.answer.response_id:
         rollout = str(call.choices[0][attributes.FEATURE_FLAG_CONTEXT_ID])
-        _conversations[call.answer.response_id] = rollout
-        while len(_conversations) > _LARGEST:
-            _conversations.popitem(last=False)
+        _rollouts_of_responses[call.answer.response_id] = rollout
+        while len(_rollouts_of_responses) > _MOST_REMEMBERED:
+            _rollouts_of_responses.popitem(last=False)
 
 
-def _changed(endpoint: str, kwargs: dict[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
+def _with_variant(
+    endpoint: str, kwargs: dict[str, Any], variant: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a copy of the arguments in which a variant sets its own."""
     changed = dict(kwargs)
     for name in _PLAIN:
         if name in variant:

@@ -34,7 +34,7 @@ _Value = TypeVar("_Value")
 _RANDOM: Final = random.SystemRandom()
 """Draws that neither `random.seed()` in the agent nor a fork repeats: the variant of a draw that is
 repeated does not have the propensity that is recorded."""
-_TESTS: Final = 3
+_IF_LENGTH: Final = 3
 """Length of an `if` rule: condition, then, otherwise."""
 
 
@@ -129,8 +129,8 @@ class LightningProvider(AbstractProvider):
         context: EvaluationContext | None,
     ) -> FlagResolutionDetails[_Value]:
         status = self._path.stat()
-        version = (status.st_mtime_ns, status.st_size, status.st_ino)
-        flag = _read(str(self._path), version).get(key)
+        state = (status.st_mtime_ns, status.st_size, status.st_ino)
+        flag = _read(str(self._path), state).get(key)
         if flag is None:
             raise FlagNotFoundError(f"'{self._path}' has no flag '{key}'.")
         context = context or EvaluationContext()
@@ -151,8 +151,7 @@ class LightningProvider(AbstractProvider):
         variant = _draw(served.bucketing or key, context.targeting_key, served.places)
         value: Any = flag["variants"][variant]
         allowed: tuple[type, ...] = (int, float) if kind is float else (kind,)
-        fits = isinstance(value, allowed)
-        if not fits:
+        if not isinstance(value, allowed):
             raise TypeMismatchError(f"Variant '{variant}' of flag '{key}' is no {kind.__name__}.")
         metadata = {f"{attributes.PROPENSITY}.{arm}": p for arm, p in served.shares.items()}
         if served.version is not None:
@@ -163,9 +162,9 @@ class LightningProvider(AbstractProvider):
 
 
 @lru_cache(maxsize=4)
-def _read(path: str, version: tuple[int, ...]) -> dict[str, Any]:
-    """Read the flags of a file; `version` is part of the cache key."""
-    del version
+def _read(path: str, state: tuple[int, ...]) -> dict[str, Any]:
+    """Read the flags of a file; `state` is part of the cache key: a changed file is read again."""
+    del state
     try:
         flags: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))["flags"]
     except (ValueError, KeyError) as error:
@@ -197,7 +196,7 @@ def _served(flag: Mapping[str, Any], context: Mapping[str, Any]) -> _Served:
 def _fractional(targeting: Mapping[str, Any], context: Mapping[str, Any]) -> list[Any]:
     """Follow `if` rules that test one attribute to a `fractional` rule, and return its parts."""
     rule = targeting.get("if")
-    if isinstance(rule, list) and len(rule) == _TESTS and set(rule[0]) == {"var"}:
+    if isinstance(rule, list) and len(rule) == _IF_LENGTH and set(rule[0]) == {"var"}:
         return _fractional(rule[1] if context.get(rule[0]["var"]) else rule[2], context)
     if set(targeting) != {"fractional"}:
         raise ParseError(f"The targeting {sorted(targeting)} is none of a learned policy.")

@@ -54,6 +54,7 @@ _NOT_AGENTS: Final = frozenset(
 _TAKE_A_VALUE: Final = ("-X", "-W", "--check-hash-based-pycs")
 _LAUNCHER_FOLDER: Final = "auto_instrumentation"
 _started: list[bool] = []
+"""Not empty once `start` has run in this process."""
 
 
 def start() -> None:

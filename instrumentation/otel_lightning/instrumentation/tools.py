@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _MOST_REMEMBERED: Final = 10_000  # remembered tool requests; beyond it, the oldest is forgotten
 _MOST_OF_ONE_ID: Final = 1_000  # remembered tool requests with one call id
+_MOST_OF_ONE_NAME: Final = 1_000  # remembered tool spans with one name
 _MOST_SCANNED: Final = 2_000  # items of a request that are searched for results, from its end
 
 
@@ -46,7 +47,7 @@ class _Seen:
     """Tool spans that frameworks made: their call ids, or their start times by tool name."""
 
     ids: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    names: dict[str, deque[int]] = field(default_factory=dict)
+    starts_by_name: dict[str, deque[int]] = field(default_factory=dict)
 
 
 class InferredTools:
@@ -90,7 +91,8 @@ class InferredTools:
             return
         names = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
         name = next((str(present[key]) for key in names if key in present), span.name)
-        self._seen.names.setdefault(name, deque(maxlen=1000)).append(span.start_time)
+        starts = self._seen.starts_by_name.setdefault(name, deque(maxlen=_MOST_OF_ONE_NAME))
+        starts.append(span.start_time)
 
     def _pop(self, call_id: str, call: ModelCall) -> _PendingRequest | None:
         """Remove and return the tool request that a result answers.
@@ -105,7 +107,9 @@ class InferredTools:
         if len(waiting) > 1:
             repeated = _repeated(call, call_id)
             # Of equal calls the oldest one, since results come in the order of the requests.
-            equal = [a for a in waiting if (a.request.name, a.request.arguments) == repeated]
+            equal = [
+                one for one in waiting if (one.request.name, one.request.arguments) == repeated
+            ]
             pending = equal[0] if equal else pending
         waiting.remove(pending)
         if not waiting:
@@ -147,12 +151,11 @@ class InferredTools:
         request = pending.request
         if request.call_id in self._seen.ids:
             return True
-        starts = self._seen.names.get(request.name, ())
-        for start in starts:
+        for start in self._seen.starts_by_name.get(request.name, ()):
             # Without call ids: the first span of this name that began after the model was asked.
             # Each span stands for one request.
             if start >= pending.call.started_ns:
-                self._seen.names[request.name].remove(start)
+                self._seen.starts_by_name[request.name].remove(start)
                 return True
         return False
 

@@ -29,6 +29,7 @@ End = Callable[[BaseException | None], None]
 """Ends the record of a stream, with the error that ended the stream, if any."""
 
 _tracers: list[Tracer] = []
+"""The one tracer that makes the missing spans; empty while recording is off."""
 
 
 def switch_on(undo: ExitStack, tracer: Tracer) -> None:
