@@ -55,7 +55,8 @@ class Requirements:
 class Verdict:
     """The measurements of the gate, and its reasons to refuse.
 
-    `lower` and `upper` each bound the gain with 95 % confidence, one-sided.
+    `lower` and `upper` each bound the gain one-sided, with the error probability
+    `Requirements.alpha`: 95 % confidence, unless a user or a loop sets another one.
     """
 
     estimator: str

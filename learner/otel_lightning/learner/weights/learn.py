@@ -42,6 +42,7 @@ from otel_lightning.learner.weights.trainer.distributed import is_main, shared
 from otel_lightning.learner.weights.trainer.failures import explained
 
 if TYPE_CHECKING:
+    from otel_lightning.learner.weights.job import Record
     from otel_lightning.learner.weights.train import Learned
 
 NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
@@ -126,44 +127,72 @@ def _learn_weights(
 ) -> "Learned":
     checkpoints = checkpoint_folder(output)
     _check_installed()
-    with ExitStack() as ending, explained(checkpoints, training):
-        with _staged(output, checkpoints) if is_main() else nullcontext() as staging:
-            # Only the main process opens the store: DuckDB lets one process write, and all need
-            # equal rows.
-            data = shared(lambda: _read_input(store, run, training, checkpoints))
-            # Imported here, since it loads torch: what can be refused without it is refused first.
-            from otel_lightning.learner.weights.train import Folders, train_and_judge
-
-            folders = Folders(staging, checkpoints)
-            if staging is None:
-                # The other processes of torchrun take part in training, and write nothing.
-                return train_and_judge(
-                    data.rows, algorithm, training, folders, _ignore, control=data.control
-                )
-            with Curve(store, run.run_id) as curve, _tensorboard_beside(output):
-                learned = train_and_judge(
-                    data.rows, algorithm, training, folders, curve.add, control=data.control
-                )
-                # Within the block, so that the folder gets its name with everything in it.
-                gate = _write_gate_and_card(staging, learned, run, training, data)
-                # Opened once, for the end of the curve and for the row of the run.
-                db = ending.enter_context(opened(store))
-                curve.write(db)
-                notes = _unrewarded(db)
-                if data.control is None:
-                    p_value = learned.verdict.p_value if learned.verdict.passed else None
-                    before = judged_before(db, run, data.fingerprint)
-                    notes += candidates_warning(before, ALPHA, p_value, BY_RUNNING)
-                learned = replace(learned, warnings=(*learned.warnings, *notes))
-        row = run.ended(
-            outcome="passed" if learned.verdict.passed else "refused",
-            fingerprint=data.fingerprint,
-            metrics=learned.metrics,
-            gate=gate,
-            artifact=str(output),
-        )
-        db.insert("runs", arrow(row))
+    with explained(checkpoints, training):
+        if not is_main():
+            # The other processes of torchrun take part in training, and write nothing.
+            data = _shared_input(store, run, training, checkpoints)
+            return _train(data, algorithm, training, (None, checkpoints), _ignore)
+        with ExitStack() as store_open:
+            with _staged(output, checkpoints) as staging:
+                data = _shared_input(store, run, training, checkpoints)
+                with Curve(store, run.run_id) as curve, _tensorboard_beside(output):
+                    folders = (staging, checkpoints)
+                    learned = _train(data, algorithm, training, folders, curve.add)
+                    # Before the folder gets its name, so that it has it with everything in it.
+                    gate = _write_gate_and_card(staging, learned, run, training, data)
+                    # Opened once, for the end of the curve and for the row of the run.
+                    db = store_open.enter_context(opened(store))
+                    curve.write(db)
+                    learned = _with_warnings(db, run, data, learned)
+            _record(db, run, data, learned, gate=gate, output=output)
     return learned
+
+
+def _shared_input(store: StoreLike, run: Run, training: Training, checkpoints: Path) -> _Input:
+    """Read the transitions in the main process, and give them to all processes.
+
+    DuckDB lets one process write, and all processes need equal rows.
+    """
+    return shared(lambda: _read_input(store, run, training, checkpoints))
+
+
+def _train(
+    data: _Input,
+    algorithm: str,
+    training: Training,
+    folders: tuple[Path | None, Path],
+    record: "Record",
+) -> "Learned":
+    # Imported here, since it loads torch: what can be refused without it is refused first.
+    from otel_lightning.learner.weights.train import Folders, train_and_judge
+
+    return train_and_judge(
+        data.rows, algorithm, training, Folders(*folders), record, control=data.control
+    )
+
+
+def _with_warnings(db: Store, run: Run, data: _Input, learned: "Learned") -> "Learned":
+    """Add the warnings about missing rewards, and about other candidates of the same data."""
+    warnings = [*learned.warnings, *_unrewarded(db)]
+    if data.control is None:
+        p_value = learned.verdict.p_value if learned.verdict.passed else None
+        before = judged_before(db, run, data.fingerprint)
+        warnings += candidates_warning(before, ALPHA, p_value, BY_RUNNING)
+    return replace(learned, warnings=tuple(warnings))
+
+
+def _record(  # noqa: PLR0913 - the columns of the row
+    db: Store, run: Run, data: _Input, learned: "Learned", *, gate: dict[str, Any], output: Path
+) -> None:
+    """Write the row of the run."""
+    row = run.ended(
+        outcome="passed" if learned.verdict.passed else "refused",
+        fingerprint=data.fingerprint,
+        metrics=learned.metrics,
+        gate=gate,
+        artifact=str(output),
+    )
+    db.insert("runs", arrow(row))
 
 
 def _read_input(store: StoreLike, run: Run, training: Training, checkpoints: Path) -> _Input:

@@ -128,7 +128,7 @@ def train_and_judge(  # noqa: PLR0913 - what to learn from, how, and where to
 
     Args:
         rows: The columns of `sql/completions.sql`.
-        name: Of the algorithm.
+        name: Name of the algorithm.
         training: Model and settings.
         folders: Where to save the model and its checkpoints.
         record: Takes the metrics of each step.
@@ -205,20 +205,19 @@ def _prepare(rows: pl.DataFrame, loaded: Loaded, recipe: Recipe) -> Data:
         behavior = with_behavior(tokenized, loaded.model, training.batch_size, recipe.name)
         tokenized.examples, temperature, metrics["recomputed_logprobs"] = behavior
     train, validation, held_out = _split(tokenized, training, recipe.control)
-    data = Data(
-        train=algorithm.rows(train, settings),
+    train_rows = algorithm.rows(train, settings)
+    return Data(
+        train=train_rows,
         validation=algorithm.rows(validation, settings) if validation else [],
         held_out=held_out,
         history=[e for e in tokenized.examples if e.split == TRAIN],
         skipped=tokenized.skipped,
         temperature=temperature,
         max_length=max_length,
-        metrics={},
+        metrics={"learned_from": len(train_rows), "skipped": len(tokenized.skipped), **metrics},
         warnings=warnings(tokenized.examples, tokenized)
         + ([] if mean is None else [baseline_warning(mean)]),
     )
-    data.metrics = {"learned_from": len(data.train), "skipped": len(data.skipped), **metrics}
-    return data
 
 
 def _context_length(model: Any) -> int | None:

@@ -75,7 +75,7 @@ def stage_choices(store: Store, keys: Sequence[str], since: str | None, until: s
 
 
 def _stage_first_choices(store: Store, max_choices: int) -> bool:
-    """Stage the first choice of each rollout if a rollout has several among `most` choices.
+    """Stage the first choices if a rollout has several among `max_choices` of the choices.
 
     Returns:
         Whether one has.

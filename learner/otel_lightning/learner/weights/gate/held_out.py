@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from otel_lightning.collector.terminal.quantities import decimal
-from otel_lightning.learner.arrays import Floats, Integers
+from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.evaluate.fallen import fallen
 from otel_lightning.learner.evaluate.gains import Compared, centred, within_tasks
 from otel_lightning.learner.evaluate.gate import (
@@ -178,7 +178,7 @@ def rollout_weights(examples: Sequence[Example], likelihoods: Likelihoods) -> Fl
     Returns:
         Shape [rollouts], in the order of their sorted ids.
     """
-    names, rollout, _ = _numbered([e.rollout_id for e in examples])
+    names, rollout = np.unique([e.rollout_id for e in examples], return_inverse=True)
     logged = np.array(
         [
             # At another temperature some servers log logprobs before it is applied and others
@@ -262,9 +262,3 @@ def _format_refusals(
     else:
         return []
     return [Refusal(Cause.FORMAT, text)]
-
-
-def _numbered(names: Sequence[str]) -> tuple[list[str], Integers, Integers]:
-    """Number names: the names, the number of each item and the first item of each number."""
-    unique, first, number = np.unique(np.array(names), return_index=True, return_inverse=True)
-    return unique.tolist(), number.astype(np.int64), first.astype(np.int64)
