@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_lightning.learner.evaluate.paired import compare
+from otel_lightning.learner.loop.config import POLICY
 from otel_lightning.learner.loop.loop import Loop
 from otel_lightning.learner.loop.state import DONE, Result
 from otel_lightning.learner.rollout_runner import Report
@@ -20,8 +21,8 @@ def final_report(loop: Loop) -> Result:
     details: dict[str, Any] = {"before": list(before), "after": list(after)}
     if not loop.split.final:
         return DONE, details
-    shares = "policy" in loop.config.learn.what
-    changed = before != after or (shares and _shares_changed(loop))
+    learns_shares = POLICY in loop.config.learn.what
+    changed = before != after or (learns_shares and _shares_changed(loop))
     old = _run(loop, "before", before)
     details |= {"tasks": len(loop.split.final), "before_mean": old.mean, "changed": changed}
     if not changed:
@@ -36,9 +37,9 @@ def final_report(loop: Loop) -> Result:
 def _run(loop: Loop, label: str, live: tuple[str | None, str | None]) -> Report:
     arm, model = live
     loop.serve(Path(model) if model else None)
-    flag, shares = loop.config.flag, "policy" in loop.config.learn.what
+    flag, learns_shares = loop.config.flag, POLICY in loop.config.learn.what
     flags = None
-    if shares and flag is not None:
+    if learns_shares and flag is not None:
         # Learned shares are compared as a whole: with the flag file of the beginning, and that of
         # now.
         flags = loop.folder / "first.json" if label == "before" else flag.flags
@@ -46,7 +47,7 @@ def _run(loop: Loop, label: str, live: tuple[str | None, str | None]) -> Report:
         f"final.{label}",
         loop.split.final,
         loop.config.gate.samples,
-        arms=[arm] if arm and not shares else [],
+        arms=[arm] if arm and not learns_shares else [],
         flags=flags,
     )
 

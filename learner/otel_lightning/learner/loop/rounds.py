@@ -65,7 +65,7 @@ def run_loop(path: Path, store: Path, say: Say = lambda _: None) -> Outcome:
     """
     config = read_config(path)
     folder = store.with_name(f"{store.name}.loops") / config.name
-    with _alone(folder, config.name):
+    with _locked(folder, config.name):
         loop = _prepared(config, store, folder)
         try:
             return _rounds(loop, say)
@@ -75,6 +75,11 @@ def run_loop(path: Path, store: Path, say: Say = lambda _: None) -> Outcome:
 
 
 def _prepared(config: Config, store: Path, folder: Path) -> Loop:
+    """Check all inputs, and compare them with those that the loop began with.
+
+    Raises:
+        DataError: If one cannot be used, or the settings or the tasks are other ones.
+    """
     tasks = read_tasks(config.run.tasks).tasks
     if config.flag is not None:
         document = read_flag_file(config.flag.flags, config.flag.key)
@@ -88,15 +93,17 @@ def _prepared(config: Config, store: Path, folder: Path) -> Loop:
     part = config.weights
     server = ModelServer(part.serve, part.ready, part.ready_seconds, folder) if part else None
     loop = Loop(config, store, state, divide(tasks, config.split), folder, server)
-    prints = "\0".join(sorted(task.whole_fingerprint for task in tasks))
-    begun = {"settings": config.identity, "tasks": sha256(prints.encode()).hexdigest()[:16]}
+    of_tasks = "\0".join(sorted(task.whole_fingerprint for task in tasks))
+    inputs = {"settings": config.identity, "tasks": sha256(of_tasks.encode()).hexdigest()[:16]}
     if not _has_run(loop):
         # Nothing was measured with the former settings, such as a grader whose name was misspelt.
         state.ended.pop((0, "start"), None)
     # Round 0 keeps what the loop began with; every later start compares itself with it.
-    _, first = state.once(0, "start", lambda: (DONE, begun | {"arm": loop.live} | _first(loop)))
+    _, first = state.once(
+        0, "start", lambda: (DONE, inputs | {"arm": loop.live} | _keep_first(loop))
+    )
     for name, subject in (("settings", "The settings"), ("tasks", "The tasks")):
-        if first[name] != begun[name]:
+        if first[name] != inputs[name]:
             raise DataError(
                 f"{subject} of loop '{config.name}' changed after it began. Set them back, or give "
                 "the loop another name, which starts a new loop. Only the rounds, the stop rules, "
@@ -108,12 +115,12 @@ def _prepared(config: Config, store: Path, folder: Path) -> Loop:
 def _has_run(loop: Loop) -> bool:
     """Return whether a stage has ended, or a run of the agent has begun."""
     runs = runs_folder(loop.store)
-    begun = (file.name.startswith(f"{loop.config.name}.") for file in runs.glob("*"))
-    return any(number > 0 for number, _ in loop.state.ended) or any(begun)
+    has_begun = any(file.name.startswith(f"{loop.config.name}.") for file in runs.glob("*"))
+    return has_begun or any(number > 0 for number, _ in loop.state.ended)
 
 
-def _first(loop: Loop) -> Details:
-    """Keep the flag file as it was, for the last report."""
+def _keep_first(loop: Loop) -> Details:
+    """Copy the flag file as it is at the beginning, for the last report; return the first model."""
     flag = loop.config.flag
     if flag is not None:
         (loop.folder / "first.json").write_bytes(flag.flags.read_bytes())
@@ -121,18 +128,9 @@ def _first(loop: Loop) -> Details:
 
 
 def _rounds(loop: Loop, say: Say) -> Outcome:
-    config, state, problems = loop.config, loop.state, []
-    last = max((number for number, stage in state.ended if stage == "end"), default=0)
-    # The final tasks were read. Learning on and reporting on them again would select by them.
-    if (
-        (0, "final") in state.ended
-        and config.learn.rounds > last
-        and not stop_rule(config.stop, state, last)
-    ):
-        raise DataError(
-            f"Loop '{config.name}' has made its last report after round {last}, which read the "
-            "final tasks. Further rounds need tasks that nobody has read: begin another loop."
-        )
+    config, state = loop.config, loop.state
+    problems: list[str] = []
+    _check_unread(config, state)
     if warning := copies_warning([*loop.split.held_out, *loop.split.final], loop.split.train):
         say(warning)
     ended_rounds, stopped = 0, None
@@ -142,15 +140,32 @@ def _rounds(loop: Loop, say: Say) -> Outcome:
         stopped := stop_rule(config.stop, state, ended_rounds)
     ):
         _round(loop, ended_rounds + 1, say)
-        problems += _hook(loop, ended_rounds + 1, say)
+        problems += _end_round(loop, ended_rounds + 1, say)
         ended_rounds += 1
     _, final = state.once(0, "final", lambda: final_report(loop))
     promoted = sum(outcome == WON for outcome, _ in state.ended.values())
-    result = Outcome(ended_rounds, stopped, promoted, final, problems)
     if config.hooks.after_loop:
-        problem = _called(config.hooks.after_loop, {"loop": config.name, "final": final})
-        result.problems += [problem] if problem else []
-    return result
+        problem = _call_hook(config.hooks.after_loop, {"loop": config.name, "final": final})
+        problems += [problem] if problem else []
+    return Outcome(ended_rounds, stopped, promoted, final, problems)
+
+
+def _check_unread(config: Config, state: State) -> None:
+    """Refuse rounds after the last report: to learn on and report again would select by its tasks.
+
+    Raises:
+        DataError: If the last report was made, and another round would begin.
+    """
+    last = max((number for number, stage in state.ended if stage == "end"), default=0)
+    if (
+        (0, "final") in state.ended
+        and config.learn.rounds > last
+        and not stop_rule(config.stop, state, last)
+    ):
+        raise DataError(
+            f"Loop '{config.name}' has made its last report after round {last}, which read the "
+            "final tasks. Further rounds need tasks that nobody has read: begin another loop."
+        )
 
 
 def _round(loop: Loop, number: int, say: Say) -> None:
@@ -200,13 +215,12 @@ def stop_rule(rules: StopPart, state: State, number: int) -> str | None:
     """Return which stop rule holds after a round; None if the next one may begin."""
     if number == 0:
         return None
-    ended = [details for (of, _), (_, details) in state.ended.items() if 0 < of <= number]
     rollouts = sum(
         int(details.get("rollouts", 0))
-        for details in ended
+        for (of_round, _), (_, details) in state.ended.items()
         # Only stages that run the agent count: training runs have a mean, gates have an alpha.
         # Transitions, too, have a number of rollouts, but run none.
-        if "alpha" in details or "mean" in details
+        if 0 < of_round <= number and ("alpha" in details or "mean" in details)
     )
     if rules.rollouts is not None and rollouts >= rules.rollouts:
         return (
@@ -217,23 +231,24 @@ def stop_rule(rules: StopPart, state: State, number: int) -> str | None:
         return f"{hours:.3g} hours were worked, of {rules.hours:g} that [stop] allows"
     if rules.no_gain_rounds is not None and number >= rules.no_gain_rounds:
         recent = range(number - rules.no_gain_rounds + 1, number + 1)
-        if not any(outcome == WON for (of, _), (outcome, _) in state.ended.items() if of in recent):
+        won = {of_round for (of_round, _), (outcome, _) in state.ended.items() if outcome == WON}
+        if won.isdisjoint(recent):
             return f"{number_of(rules.no_gain_rounds, 'round')} in a row gained nothing"
     return None
 
 
-def _hook(loop: Loop, number: int, say: Say) -> list[str]:
-    """End a round: call the hook once, with the results of the round as JSON."""
+def _end_round(loop: Loop, number: int, say: Say) -> list[str]:
+    """Call the hook of a round once, with its results as JSON; return the hook's error, if any."""
 
     def end() -> Result:
         results = {
             stage: {"outcome": outcome, **details}
-            for (of, stage), (outcome, details) in loop.state.ended.items()
-            if of == number
+            for (of_round, stage), (outcome, details) in loop.state.ended.items()
+            if of_round == number
         }
         summary = {"loop": loop.config.name, "round": number, "stages": results, "live": loop.live}
         command = loop.config.hooks.after_round
-        return DONE, {"hook": _called(command, summary) if command else None}
+        return DONE, {"hook": _call_hook(command, summary) if command else None}
 
     _, details = loop.state.once(number, "end", end)
     problem = details.get("hook")
@@ -242,7 +257,7 @@ def _hook(loop: Loop, number: int, say: Say) -> list[str]:
     return [problem] if problem else []
 
 
-def _called(command: str, summary: dict[str, Any]) -> str | None:
+def _call_hook(command: str, summary: dict[str, Any]) -> str | None:
     """Call a hook; return its error, or None."""
     try:
         process = subprocess.run(
@@ -262,7 +277,7 @@ def _called(command: str, summary: dict[str, Any]) -> str | None:
 
 
 @contextmanager
-def _alone(folder: Path, name: str) -> Iterator[None]:
+def _locked(folder: Path, name: str) -> Iterator[None]:
     """Make the loop's folder and hold its lock, so that no second process runs the same loop."""
     with opened_lock(folder / "lock") as file:
         if not locked_alone(file):

@@ -2,6 +2,9 @@
 
 A stage that is killed runs again from its beginning, so each finds what it did before: rollouts by
 their journal, proposals, decisions and models by ids that follow from the loop and the round.
+
+Each function takes the loop and the number of the round, from 1, and returns the outcome of the
+stage with its details, which `state.State` keeps.
 """
 
 import shutil
@@ -18,20 +21,14 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import Verdict
 from otel_lightning.learner.evaluate.paired import PairedComparison, compare
 from otel_lightning.learner.evaluate.reward_range import reward_range
-from otel_lightning.learner.loop.config import PromptsPart, required
+from otel_lightning.learner.loop.config import POLICY, PROMPTS, WEIGHTS, PromptsPart, required
 from otel_lightning.learner.loop.loop import Loop
 from otel_lightning.learner.loop.state import DONE, NOTHING, REFUSED, WON, Result
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy.serving import flag_document, flag_file
 from otel_lightning.learner.policy.serving.versions import mark_promoted
-from otel_lightning.learner.prompts.compare import (
-    Comparison,
-    apply_decision,
-    decide,
-)
-from otel_lightning.learner.rollout_runner import (
-    Report,
-)
+from otel_lightning.learner.prompts.compare import Comparison, apply_decision, decide
+from otel_lightning.learner.rollout_runner import Report
 from otel_lightning.learner.weights import pointer
 from otel_lightning.learner.weights.eligible import BY_RUNNING
 
@@ -40,15 +37,15 @@ def run_train(loop: Loop, number: int) -> Result:
     """Run the training tasks with everything that is live; for a policy also the held-out tasks."""
     loop.serve(loop.model)
     flag, live = loop.config.flag, loop.live
-    shares = "policy" in loop.config.learn.what
+    learns_shares = POLICY in loop.config.learn.what
     report = loop.run(
         f"{number}.train",
         # A policy is judged by logged choices, so it needs rollouts of held-out tasks too. The
         # other gates run held-out tasks themselves, and keep them unseen until then.
-        [*loop.split.train, *(loop.split.held_out if shares else ())],
+        [*loop.split.train, *(loop.split.held_out if learns_shares else ())],
         loop.config.run.samples,
-        arms=[live] if live and not shares else [],
-        flags=flag.flags if flag and shares else None,
+        arms=[live] if live and not learns_shares else [],
+        flags=flag.flags if flag and learns_shares else None,
         number=number,
     )
     _check_range(loop, report)
@@ -100,7 +97,7 @@ def propose(loop: Loop, number: int) -> Result:
     part = required(loop.config.prompts)
     endpoint = Endpoint(part.endpoint, part.model, part.temperature, part.retries, part.timeout)
     with closing(Proposer(endpoint)) as proposer:
-        result = propose_prompts(loop.store, _request(loop, number, part), proposer)
+        result = propose_prompts(loop.store, _proposal_request(loop, number, part), proposer)
     names = [candidate.name for candidate in result.candidates]
     refused = [judged.proposal.refused for judged in result.judged if judged.proposal.refused]
     return (DONE if names else NOTHING), {
@@ -108,6 +105,32 @@ def propose(loop: Loop, number: int) -> Result:
         "against": loop.state.details(number, "run")["arm"],
         "refused": refused,
     }
+
+
+def _proposal_request(loop: Loop, number: int, part: PromptsPart) -> Any:
+    """Return what `propose_prompts` takes: the flag, the rollouts to show and the limits."""
+    from otel_lightning.learner.prompts.logged.rollouts import Window
+    from otel_lightning.learner.prompts.proposals.plan import Request
+
+    return Request(
+        window=Window(
+            key=part.key,
+            reward=loop.state.details(number, "run")["reward"],
+            held_out=loop.config.split.held_out,
+            failed_below=part.failed_below,
+        ),
+        flags=part.flags,
+        cache=Path(f"{loop.store}.judge"),
+        candidates=part.candidates,
+        share=part.share,
+        records=part.records,
+        max_length=part.max_length,
+        max_prompt=part.max_prompt,
+        max_arms=part.max_arms,
+        concurrency=part.concurrency,
+        seed=loop.config.run.seed,
+        run_id=f"{loop.config.name}.{number}.prompts",
+    )
 
 
 def judge_prompts(loop: Loop, number: int) -> Result:
@@ -250,31 +273,6 @@ def judge_model(loop: Loop, number: int) -> Result:
     return (WON if verdict.passed else REFUSED), details
 
 
-def _request(loop: Loop, number: int, part: PromptsPart) -> Any:
-    from otel_lightning.learner.prompts.logged.rollouts import Window
-    from otel_lightning.learner.prompts.proposals.plan import Request
-
-    return Request(
-        window=Window(
-            key=part.key,
-            reward=loop.state.details(number, "run")["reward"],
-            held_out=loop.config.split.held_out,
-            failed_below=part.failed_below,
-        ),
-        flags=part.flags,
-        cache=Path(f"{loop.store}.judge"),
-        candidates=part.candidates,
-        share=part.share,
-        records=part.records,
-        max_length=part.max_length,
-        max_prompt=part.max_prompt,
-        max_arms=part.max_arms,
-        concurrency=part.concurrency,
-        seed=loop.config.run.seed,
-        run_id=f"{loop.config.name}.{number}.prompts",
-    )
-
-
 def _summary(verdict: Verdict | PairedComparison) -> dict[str, Any]:
     """Return what later stages, hooks and the report of the loop need of a verdict."""
     names = ("gain", "lower", "upper", "tasks", "passed")
@@ -282,8 +280,8 @@ def _summary(verdict: Verdict | PairedComparison) -> dict[str, Any]:
 
 
 STAGES: Mapping[str, Sequence[tuple[str, Any]]] = {
-    "prompts": (("prompts", propose), ("prompts_gate", judge_prompts)),
-    "policy": (("policy", learn_shares),),
-    "weights": (("weights", learn_model), ("weights_gate", judge_model)),
+    PROMPTS: (("prompts", propose), ("prompts_gate", judge_prompts)),
+    POLICY: (("policy", learn_shares),),
+    WEIGHTS: (("weights", learn_model), ("weights_gate", judge_model)),
 }
 """The stages that learn each thing; `run` and `transitions` come before them."""

@@ -84,7 +84,9 @@ class State:
 
     def hours(self, number: int) -> float:
         """Return how many hours the stages up to a round took."""
-        return sum(took for (of, _), took in self.seconds.items() if of <= number) / 3600
+        return (
+            sum(took for (of_round, _), took in self.seconds.items() if of_round <= number) / 3600
+        )
 
     def details(self, number: int, stage: str) -> Details:
         """Return the details of a stage; empty if it has not ended."""
