@@ -189,7 +189,7 @@ def candidates_warning(count: int, alpha: float, p_value: float | None, remedy: 
     Args:
         count: Number of other candidates that were judged by the same held-out rollouts.
         alpha: Error probability of the gate.
-        p_value: Of the gain of the present candidate; None if the gate refused it.
+        p_value: P-value of the gain of the present candidate; None if the gate refused it.
         remedy: How to confirm a candidate, as the end of a sentence.
     """
     if not count:

@@ -105,7 +105,7 @@ def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
         base: Name and rewards of what is there now.
         other: Name and rewards of the candidate.
         least_gain: The candidate passes only if it gains more than this.
-        seed: Of the bootstrap and of the drawn signs.
+        seed: Seed of the bootstrap, of the random order and of the drawn signs.
         alpha: Level of both one-sided tests. Divide it by the number of candidates.
         reward_range: Least and greatest possible reward. Without it, rewards that are not all 0 or
             1 are refused.
@@ -120,8 +120,7 @@ def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
     rng = np.random.default_rng(seed)
     drawn = _bootstrap(differences, rng)
     lower, upper = np.quantile(drawn, [0.025, 0.975]) if len(drawn) else (np.nan, np.nan)
-    # McNemar's test knows only better and worse; with a least gain differences have to be compared.
-    is_exact = pairs.is_binary and least_gain == 0
+    p_value, test = _p_value(pairs, least_gain, rng)
     comparison = PairedComparison(
         base=base.name,
         other=other.name,
@@ -133,8 +132,8 @@ def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
         gain=_mean(differences),
         lower=float(lower),
         upper=float(upper),
-        p_value=_mcnemar(differences) if is_exact else _signs(differences - least_gain, rng),
-        test="McNemar's exact test" if is_exact else "randomisation test over tasks",
+        p_value=p_value,
+        test=test,
         least_gain=least_gain,
         reward_range=None if rewards.refusals else rewards.range,
     )
@@ -144,15 +143,11 @@ def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
         bound = _bound(differences, rewards.range, least_gain, alpha, seed)
     judged = replace(comparison, refusals=tuple(_refusals(comparison, rewards, bound, alpha)))
     chances = _second_chances(base, other)
-    if not (judged.passed and (pairs.unpaired or chances)):
+    if not judged.passed or not (pairs.unpaired or chances):
         return judged
-    worst = compare(
-        *_at_worst(base, other, chances, rewards.range),
-        least_gain,
-        seed,
-        alpha,
-        reward_range=reward_range,
-    )
+    # What passes must also hold with the unknown rewards at their worst.
+    worst_sides = _at_worst(base, other, chances, rewards.range)
+    worst = compare(*worst_sides, least_gain, seed, alpha, reward_range=reward_range)
     return replace(judged, refusals=tuple(_at_worst_refused(judged, worst, len(chances))))
 
 
@@ -302,6 +297,14 @@ def _refusals(
         p_value = f"p = {comparison.p_value:.2g}"
         refusals.append(f"{p_value} is not below {alpha:.2g} ({comparison.test})")
     return refusals
+
+
+def _p_value(pairs: _Pairs, least_gain: float, rng: np.random.Generator) -> tuple[float, str]:
+    """Test that the gain is not above `least_gain`; return the p-value and the test's name."""
+    # McNemar's test knows only better and worse; with a least gain differences have to be compared.
+    if pairs.is_binary and least_gain == 0:
+        return _mcnemar(pairs.differences), "McNemar's exact test"
+    return _signs(pairs.differences - least_gain, rng), "randomisation test over tasks"
 
 
 def _bootstrap(differences: Floats, rng: np.random.Generator) -> Floats:

@@ -138,18 +138,7 @@ def _answer(
     cross_fit = cross_fitted(choices, policy.probabilities, policy.features)
     shares = policy.probabilities.mean(axis=0)
     rewards = reward_range(choices.rewards, question.reward_range)
-    unknown = [
-        f"Arm '{arm}' has {share:.2%} of the policy and no logged rollout: its part of the value "
-        "is a guess (the worst arm's mean)."
-        for arm, share, count in zip(choices.arms, shares, choices.tried, strict=True)
-        if share > 0 and count == 0
-    ]
     weights = per_task(cross_fit.weights, choices.tasks)
-    reasons = [*(refusal.text for refusal in unusual_weights(weights)), *rewards.refusals]
-    notes = [*unknown, *map(_sentence, reasons), *drift(rows), *mismatched(rows, versions)]
-    if logged.missing.count:
-        notes.append(str(logged.missing))
-    notes += logged.exceptions
     estimates = tuple(
         estimate_value(method, cross_fit, choices.tasks, rewards.range, question.seed)
         for method in off_policy.METHODS
@@ -160,7 +149,16 @@ def _answer(
         by_segment = _by_segment(names, cross_fit, choices.tasks, rewards.range, question.seed)
     values = {estimate.method: estimate.value for estimate in estimates}
     values |= {f"segment {name}": estimate.value for name, estimate in by_segment.items()}
-    notes += _outside(values, rewards)
+    reasons = [*(refusal.text for refusal in unusual_weights(weights)), *rewards.refusals]
+    notes = [
+        *_guessed_arms(choices, shares),
+        *map(_sentence, reasons),
+        *drift(rows),
+        *mismatched(rows, versions),
+        *([str(logged.missing)] if logged.missing.count else []),
+        *logged.exceptions,
+        *_outside(values, rewards),
+    ]
     return Answer(
         policy=policy.label,
         rollouts=rows.height,
@@ -178,7 +176,18 @@ def _answer(
     )
 
 
+def _guessed_arms(choices: Choices, shares: Floats) -> list[str]:
+    """Warn of arms of the policy that were never logged, as sentences."""
+    return [
+        f"Arm '{arm}' has {share:.2%} of the policy and no logged rollout: its part of the value "
+        "is a guess (the worst arm's mean)."
+        for arm, share, count in zip(choices.arms, shares, choices.tried, strict=True)
+        if share > 0 and count == 0
+    ]
+
+
 def _outside(values: Mapping[str, float], rewards: Rewards) -> list[str]:
+    """Warn of values that no policy can have, as a list of no sentence or one."""
     limits = rewards.range
     outside = outside_range(values, limits)
     if not outside or rewards.refusals:  # then nobody knows the range

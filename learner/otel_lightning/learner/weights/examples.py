@@ -115,7 +115,7 @@ def tokenize(
 
     Args:
         rows: The columns of `sql/completions.sql`, in the order of the steps.
-        tokenizer: Of the model to be fine-tuned, with its chat template.
+        tokenizer: Tokenizer of the model to be fine-tuned, with its chat template.
         max_length: Longest prompt and completion together, in tokens; None for any length.
     """
     tokenized = Tokenized()

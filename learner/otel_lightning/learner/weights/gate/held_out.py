@@ -71,7 +71,7 @@ def judge_weights(  # noqa: PLR0913 - what to judge, by what, and what it takes
 
     Args:
         examples: The completions of whole held-out rollouts, shape [N].
-        likelihoods: Of these completions, before and after.
+        likelihoods: Logprobs of these completions, before and after learning.
         threshold: Advantage above which a completion is one to learn from.
         clip: Largest importance weight of a rollout.
         reward_range: Least and greatest possible reward of a rollout. Without it, rewards that are

@@ -48,7 +48,7 @@ def prepare(folder: Path, fingerprint: str, *, resume: bool) -> None:
 
     Args:
         folder: As `checkpoint_folder` names it.
-        fingerprint: Of the rows and the settings; a training continues with the same ones only.
+        fingerprint: Hash of the rows and the settings: a training continues with the same only.
         resume: Whether to continue.
 
     Raises:
