@@ -18,7 +18,7 @@ class TextSize:
         self.size = 0
         """Number of characters."""
         self._uses = Counter[int]()
-        """How many added calls have each message, by the message's `id()`. As long as one has it,
+        """Number of added calls that have each message, by its `id()`. As long as one has it,
         the object lives, so no other object gets this `id()`."""
 
     def add(self, calls: Iterable[LlmCall]) -> None:

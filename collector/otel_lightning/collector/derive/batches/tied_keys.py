@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 Keys = NDArray[np.uint64]
 TIES_ALL = ("rollout:", "conversation:")
-"""How the texts of keys begin that tie all their traces, however many these are: all traces of a
-stated rollout or conversation belong together."""
+"""Prefixes of the keys that tie all their traces, however many these are: all traces of a stated
+rollout or conversation belong together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ _WRITERS: dict[str, Callable[[Sequence[Any], str], list[bytes | None]]] = {
     **dict.fromkeys(MESSAGES, _messages),
     "tool_definitions": _written_once,  # the calls of an agent share one list
 }
-"""How the columns are written that most records share or have as JSON already."""
+"""Writers of the columns that most records share, or have as JSON already."""
 
 
 def _arrow(rows: Sequence[Any], texts: Texts, schema: pa.Schema) -> pa.Table:

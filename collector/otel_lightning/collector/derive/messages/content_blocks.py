@@ -17,9 +17,9 @@ ELIDED = "<elided>"
 LOST = "ToolCall"
 """What Splunk's package for LangChain writes as a part in place of tool calls."""
 BLOCKS = '[{"type":"'
-"""How a text begins into which a package wrote all blocks of a message."""
+"""Prefix of a text into which a package wrote all blocks of a message."""
 WRITTEN = '{"type":"'
-"""How a content begins that may be a block written as JSON."""
+"""Prefix of a content that may be a block written as JSON."""
 OWN_KEYS = 2
 """Number of keys of a part that has only a type and a content."""
 _BODIES_OF_CALLS = ("function", "function_call", "functionCall", "toolRequest", "toolUse")

@@ -12,7 +12,7 @@ from otel_lightning.collector.derive.text.json_text import parse
 Part = dict[str, Any]
 CALL, RESPONSE = "server_tool_call", "server_tool_call_response"
 ITEM = "fc_"
-"""How the ids of the Responses API's own items begin, which no response to a tool call names."""
+"""Prefix of the ids of the Responses API's own items, which no response to a tool call names."""
 CODE = "code_execution"
 """The name of Gemini's tool that runs code."""
 _CODE, _RAN = (

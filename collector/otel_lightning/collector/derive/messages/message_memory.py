@@ -27,7 +27,7 @@ MARK = 48
 LOOK_BACK = 8
 """Number of messages at the end of a text that may be new since the history that it continues."""
 STARTS = '{"role"'
-"""How a message begins in most texts. It cannot be inside a string, where quotes are escaped."""
+"""Prefix of a message in most texts. It cannot be inside a string, where quotes are escaped."""
 
 
 class SharedMessage(dict[str, Any]):

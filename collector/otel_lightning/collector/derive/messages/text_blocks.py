@@ -15,7 +15,7 @@ REPR = re.compile(
 )
 """The `repr()` of a tool's result that is one text block, from MCP or AgentScope."""
 PYTHON = "[{'type': 'text', "
-"""How Python spells a list of text blocks, which OpenLIT writes for a content."""
+"""Prefix of the `repr()` of a list of text blocks, which OpenLIT writes for a content."""
 FAILED = re.compile(r"\bisError=True\b|\bstate=<\w+\.ERROR\b")
 """What stands behind the text in the `repr()` of a result that tells of a failure."""
 

@@ -11,7 +11,7 @@ TYPES = (CALLED, '"id": "rs_', '"type":"function"')
 """What the items of the Responses API have that call a tool, and that hold reasoning; and the tool
 calls of Chat Completions, as Langtrace writes them for JavaScript."""
 REPR_STARTS = ("ThinkingBlock(", "TextBlock(", "ToolUseBlock(")
-"""How the `repr()` of a block begins; see `written_out`."""
+"""Prefixes of the `repr()` of a block; see `written_out`."""
 _BLOCK_KEYS = {"thinking": "thinking", "text": "text", "tool_use": "input"}
 """The types of Anthropic's blocks that are read from a text, each with a key that it has."""
 

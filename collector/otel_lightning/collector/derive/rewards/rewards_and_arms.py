@@ -17,8 +17,9 @@ from otel_lightning.instrumentation import attributes as names
 
 EVENTS = {names.EVALUATION_RESULT, names.FEATURE_FLAG_EVALUATION}
 FOUNDRY, FOUNDRY_SCORE = "gen_ai.evaluation.", "gen_ai.evaluation.score"
-"""How the names of Azure AI Foundry's earlier events begin, such as
-`gen_ai.evaluation.user_feedback`, and their score. The rest of the name is what was judged."""
+"""Prefix of the names of Azure AI Foundry's earlier events, such as
+`gen_ai.evaluation.user_feedback`, and the key of their score. The rest of the name is what was
+judged."""
 RESPONSE_IDS = (names.RESPONSE_ID, "gen_ai.response_id")
 ANNOTATION = "agentlightning.annotation"
 ERROR = "error.type"

@@ -17,13 +17,13 @@ ASKING = {"model", "model_request"}
 MOST_BETWEEN = 4
 """Maximum number of spans above a call among which that of its node is looked for."""
 UNNAMED = ("LangGraph", "Runnable")
-"""How the names begin of graphs and sequences that have no names of their own."""
+"""Prefixes of the names of graphs and sequences that have no names of their own."""
 BEFORE = ("execute_task ", "invoke_agent ", "invoke_workflow ")
-"""What packages put before the name of a node or an agent."""
+"""Prefixes that packages put before the name of a node or an agent."""
 AFTER = ".workflow"
-"""What packages put behind it."""
+"""Suffix that packages put behind it."""
 ENDS = tuple(f"{name}{after}" for name in ASKING for after in ("", AFTER))
-"""How the names of the spans of these nodes end."""
+"""Suffixes of the names of the spans of these nodes."""
 
 
 def rename(calls: Iterable[LlmCall], nodes: Nodes) -> None:

@@ -10,7 +10,7 @@ from otel_lightning.collector.derive.rows import LlmCall
 
 SCOPE = "openlit.instrumentation.openai"
 RESPONSE = "resp_"
-"""How the ids of responses begin."""
+"""Prefix of the ids of responses."""
 
 
 def mark(calls: Iterable[LlmCall]) -> None:

@@ -13,9 +13,9 @@ from otel_lightning.collector.derive.span_tree import Place
 OPERATION = "messaging.operation"
 """The key that every span of the runtime has."""
 SCOPES = "autogen "
-"""How the scopes of AutoGen's runtimes begin; their names follow."""
+"""Prefix of the scopes of AutoGen's runtimes; their names follow."""
 KIND = "message:"
-"""What begins the keys of traces that such messages tie."""
+"""Prefix of the keys of traces that such messages tie."""
 
 
 def written_by(span: Span) -> Place | None:

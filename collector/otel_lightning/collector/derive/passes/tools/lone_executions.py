@@ -6,7 +6,7 @@ from otel_lightning.collector.derive.rows import Derived, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place
 
 SENT_BY_MCP = "MCP send tools/call "
-"""How the names begin of the spans in which a client of MCP's Python SDK calls a tool. The span of
+"""Prefix of the names of the spans in which a client of MCP's Python SDK calls a tool. The span of
 FastMCP's client is above such a span, that of the server below it."""
 
 
