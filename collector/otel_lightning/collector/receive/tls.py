@@ -10,14 +10,15 @@ from otel_lightning.collector.files.reason import reason
 
 NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
 """OpenSSL's `X509_V_FLAG_NO_CHECK_TIME`, for which Python has no name."""
-STEPS = 10
-"""A handshake takes fewer steps of each side."""
+HANDSHAKE_STEPS = 10
+"""Largest number of steps of each side in a handshake, which takes fewer."""
 
 
 class Validity(NamedTuple):
     """The time in which a certificate is valid, in Unix seconds."""
 
-    of: str
+    subject: str
+    """The certificate, as a sentence about it begins: "the certificate 'server.pem'"."""
     begin: float
     end: float
 
@@ -62,9 +63,9 @@ class Tls:
         if self.client_ca:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_verify_locations(self.client_ca)
-            of = f"the authority of clients '{self.client_ca}'"
-            validities_of_authorities = [_validity(of, one) for one in context.get_ca_certs()]
-            validities += sorted(validities_of_authorities, key=lambda one: one.end)[-1:]
+            subject = f"the authority of clients '{self.client_ca}'"
+            of_authorities = [_validity(subject, one) for one in context.get_ca_certs()]
+            validities += sorted(of_authorities, key=lambda one: one.end)[-1:]
         return validities
 
     def _served(self) -> dict[str, Any]:
@@ -77,7 +78,7 @@ class Tls:
         to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
         server = ours.wrap_bio(to_server, to_client, server_side=True)
         client = theirs.wrap_bio(to_client, to_server)
-        for _ in range(STEPS):
+        for _ in range(HANDSHAKE_STEPS):
             for side in (client, server):
                 with suppress(ssl.SSLWantReadError):
                     side.do_handshake()
@@ -92,9 +93,9 @@ def _version(path: Path) -> tuple[int, ...] | None:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _validity(of: str, certificate: dict[str, Any]) -> Validity:
+def _validity(subject: str, certificate: dict[str, Any]) -> Validity:
     begin, end = (certificate[name] for name in ("notBefore", "notAfter"))
-    return Validity(of, ssl.cert_time_to_seconds(begin), ssl.cert_time_to_seconds(end))
+    return Validity(subject, ssl.cert_time_to_seconds(begin), ssl.cert_time_to_seconds(end))
 
 
 def _no_password() -> str:

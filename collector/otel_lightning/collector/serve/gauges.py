@@ -12,14 +12,14 @@ def gauges(spool: Spool, loader: Loader, supervisor: Supervisor) -> dict[str, fl
     """Return a value for each name in `GAUGES`."""
     try:
         oldest = supervisor.oldest_ns()
-    except OSError:  # alarms tell it; without the others of these numbers nobody would see them
+    except OSError:  # an alarm reports it: the other gauges have to be answered all the same
         unstored = math.nan
     else:
         unstored = loader.lag.age(oldest)
     underived = loader.lag.derive_seconds()
     return {
         "spool_backlog_bytes": spool.backlog(),
-        "loader_lag_seconds": max(unstored, underived),  # not a number if `unstored` is not
+        "loader_lag_seconds": max(unstored, underived),  # NaN if `unstored` is
         "derive_lag_seconds": underived,
         "repeated_ids": loader.repeated_ids,
         "ids_to_read": loader.ids_to_read,

@@ -197,9 +197,9 @@ async def _until_stopped(stopped: asyncio.Event, servers: Servers, supervisor: S
     """
     stop_request = asyncio.create_task(stopped.wait())
     dead_thread = asyncio.create_task(supervisor.until_one_dies())
-    tasks = {stop_request, servers.over_http, dead_thread}
+    tasks = {stop_request, servers.http_task, dead_thread}
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    # This has no effect if the task is done, which is asked below.
+    # Without effect if a thread has died: then the task is done.
     dead_thread.cancel()
     if stopped.is_set():
         return

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from otel_lightning.collector.receive.accept import Receiver
 from otel_lightning.collector.receive.http import server as http_server
 from otel_lightning.collector.receive.http.application import MountedApp, application
+from otel_lightning.collector.serve.address import Address
 from otel_lightning.collector.serve.settings import Settings
 from otel_lightning.collector.serve.watches.wrong_protocol import watched
 
@@ -58,14 +59,14 @@ class Servers:
         # Not by the name that the user gave, which may stop resolving.
         numeric = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
         self._place = socket.getnameinfo(bound.http.getsockname(), numeric)
-        self._grpc = _over_grpc(receiver, settings) if settings.grpc else None
+        self._grpc = _grpc_parts(receiver, settings, settings.grpc) if settings.grpc else None
         self._http = http_server.server(
             partial(application, receiver, apps),
             bound.http,
             settings.tls,
             bound.connections,
         )
-        self.over_http: asyncio.Task[None]
+        self.http_task: asyncio.Task[None]
         """Runs the HTTP server, once it is started."""
 
     def start(self) -> Iterable[threading.Thread]:
@@ -74,7 +75,7 @@ class Servers:
         if self._grpc:
             threads = [*start_grpc(self._grpc.server), self._grpc.incomplete]
             self._grpc.incomplete.start()
-        self.over_http = asyncio.create_task(self._http.serve())
+        self.http_task = asyncio.create_task(self._http.serve())
         return threads
 
     async def until_open(self) -> None:
@@ -83,7 +84,7 @@ class Servers:
         Raises:
             ConnectionError: If it ends instead.
         """
-        while not self.over_http.done():
+        while not self.http_task.done():
             with suppress(ConnectionError):
                 _, writer = await asyncio.open_connection(*self._place)
                 writer.close()
@@ -97,7 +98,7 @@ class Servers:
 
     def http_ended(self) -> ConnectionError:
         """Return the error of an HTTP server that ended without being asked."""
-        reason = self.over_http.exception() or "it gave no reason"
+        reason = self.http_task.exception() or "it gave no reason"
         return ConnectionError(
             f"the HTTP server ended by itself ({reason}). What was acknowledged is kept; start "
             f"lightning-ingest again."
@@ -111,7 +112,7 @@ class Servers:
 
     async def stop(self) -> None:
         """Accept no new requests, and wait up to `GRACE_SECONDS` for those in progress."""
-        waited: list[Awaitable[object]] = [asyncio.wait([self.over_http], timeout=GRACE_SECONDS)]
+        waited: list[Awaitable[object]] = [asyncio.wait([self.http_task], timeout=GRACE_SECONDS)]
         if self._grpc:
             self._grpc.incomplete.stop()
             # The thread that ends calls after this time may find no room. They end with us.
@@ -127,11 +128,11 @@ async def _until_set(event: threading.Event) -> None:
     The wait is limited, because the event is never set if the thread that sets it has died.
     """
     deadline = time.monotonic() + GRACE_SECONDS + 1
-    while not event.is_set() and time.monotonic() < deadline:  # noqa: ASYNC110  as said
+    while not event.is_set() and time.monotonic() < deadline:  # noqa: ASYNC110  no thread may wait
         await asyncio.sleep(LOOK_SECONDS)
 
 
-class _OverGrpc(NamedTuple):
+class _GrpcParts(NamedTuple):
     """The gRPC server, its certificates, and what watches its calls and its port."""
 
     server: "GrpcServer"
@@ -140,19 +141,18 @@ class _OverGrpc(NamedTuple):
     watched: Callable[[], AbstractContextManager[None]]
 
 
-def _over_grpc(receiver: Receiver, settings: Settings) -> _OverGrpc:
+def _grpc_parts(receiver: Receiver, settings: Settings, address: Address) -> _GrpcParts:
     # Only here: gRPC takes 0.05 CPU-seconds to load and to start.
     from otel_lightning.collector.receive import grpc
 
-    assert settings.grpc  # noqa: S101 - the caller asked
     certificates = grpc.GrpcCertificates(settings.tls) if settings.tls else None
-    wrong = grpc.WrongProtocol(receiver.counts, settings.grpc.port, settings.http.port)
+    wrong = grpc.WrongProtocol(receiver.counts, address.port, settings.http.port)
     incomplete = grpc.IncompleteCalls()
-    return _OverGrpc(
-        grpc.server(receiver, str(settings.grpc), incomplete, certificates),
+    return _GrpcParts(
+        grpc.server(receiver, str(address), incomplete, certificates),
         incomplete,
         certificates,
-        partial(watched, settings.grpc.port, wrong.found),
+        partial(watched, address.port, wrong.found),
     )
 
 

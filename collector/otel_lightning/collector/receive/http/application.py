@@ -73,30 +73,30 @@ class MountedApp(Protocol):
         """Answer one request."""
 
 
-def application(receiver: Receiver, beside: Sequence[MountedApp], leaving: Event) -> Application:
+def application(receiver: Receiver, mounted: Sequence[MountedApp], leaving: Event) -> Application:
     """Create the RSGI application that appends requests to the spool.
 
     Args:
         receiver: The spool, the access check and the counters.
-        beside: Each answers the requests for its own paths; it admits clients itself.
+        mounted: Each answers the requests for its own paths; it admits clients itself.
         leaving: Once it is set, each answer closes its connection.
     """
     budget = Budget(LARGE_BODIES * receiver.max_body)
     wrong_port, wrong_paths = WrongPort(receiver), WrongPaths()
 
-    def ending() -> Headers:
+    def closing() -> Headers:
         return (("connection", "close"),) if leaving.is_set() else ()
 
     async def answer(scope: Any, protocol: Any) -> None:
         if scope.headers.get("content-type", "").startswith(GRPC):
             return wrong_port.answer(protocol)
-        for other in beside:
+        for other in mounted:
             # The page's `/` is for browsers; an exporter without a path in its URL hears 404.
             if other.owns(scope.path) and not _is_export(scope):
                 return await other.answer(scope, protocol)
         is_probe = scope.path in PATHS
         if is_probe and scope.headers.get("authorization") is None:
-            return _show_health(receiver, scope, protocol, ending())
+            return _show_health(receiver, scope, protocol, closing())
         content_type = scope.headers.get("content-type", "").split(";")[0].strip().lower()
         signal = SIGNALS.get(scope.path, "")
         # Only who speaks protobuf can read it: a person with curl is answered in JSON.
@@ -104,25 +104,25 @@ def application(receiver: Receiver, beside: Sequence[MountedApp], leaving: Event
         try:
             _admit(receiver, scope, tls=scope.scheme == "https")
             if is_probe:  # a probe needs no token, but a wrong one was refused by `_admit`
-                return _show_health(receiver, scope, protocol, ending())
+                return _show_health(receiver, scope, protocol, closing())
             if (scope.method, scope.path) == ("GET", "/metrics"):
                 return _show_metrics(receiver, protocol)
-            _check(signal, scope, content_type, wrong_paths)
+            _check_target(signal, scope, content_type, wrong_paths)
             receiver.check_alarms()
             with budget.holding() as take:
-                body = await _body(scope, protocol, receiver.max_body, take)
+                body = await _read_body(scope, protocol, receiver.max_body, take)
                 encoding = scope.headers.get("content-encoding", "").strip().lower()
                 accepted = await _store(receiver, signal, body, encoding, as_json=as_json)
         except RSGIProtocolClosed:
             return None  # the sender disconnected before its body was complete
         except Exception as error:  # noqa: BLE001  every failure has its answer
             refusal = refusal_of(error)
-            _note(receiver, scope, signal, refusal)
-            await _read_away(protocol, refusal, UNREAD_BODIES * receiver.max_body)
-            _refuse(protocol, refusal, ending(), as_json=as_json)
+            _note_refused(receiver, scope, signal, refusal)
+            await _discard_rest(protocol, refusal, UNREAD_BODIES * receiver.max_body)
+            _refuse(protocol, refusal, closing(), as_json=as_json)
         else:
             receiver.counts.stored("http", signal, accepted.records, accepted.rejected)
-            _respond(protocol, HTTPStatus.OK, accepted.response, ending(), as_json=as_json)
+            _respond(protocol, HTTPStatus.OK, accepted.response, closing(), as_json=as_json)
 
     return answer
 
@@ -158,7 +158,7 @@ def _not_found(scope: Any, wrong_paths: WrongPaths) -> RefusedError:
     return RefusedError(HTTPStatus.NOT_FOUND, problem)
 
 
-def _check(signal: str, scope: Any, content_type: str, wrong_paths: WrongPaths) -> None:
+def _check_target(signal: str, scope: Any, content_type: str, wrong_paths: WrongPaths) -> None:
     if not signal:
         raise _not_found(scope, wrong_paths)
     if scope.method != "POST":
@@ -189,7 +189,7 @@ async def _store(
     return accepted
 
 
-async def _body(scope: Any, protocol: Any, limit: int, take: Callable[[int], None]) -> bytes:
+async def _read_body(scope: Any, protocol: Any, limit: int, take: Callable[[int], None]) -> bytes:
     is_chunked = scope.headers.get("transfer-encoding") is not None
     declared = scope.headers.get("content-length", "")
     # Of the two, the chunks count.
@@ -202,7 +202,7 @@ async def _body(scope: Any, protocol: Any, limit: int, take: Callable[[int], Non
         async with asyncio.timeout(BODY_SECONDS):
             if size is not None and size <= SMALL_BYTES:
                 return bytes(await protocol())
-            body = await _gather(protocol, limit, take, is_chunked=is_chunked)
+            body = await _read_parts(protocol, limit, take, is_chunked=is_chunked)
     except TimeoutError as error:
         raise too_slow(BODY_SECONDS) from error
     # Granian takes a large body that breaks off for a whole one.
@@ -213,7 +213,7 @@ async def _body(scope: Any, protocol: Any, limit: int, take: Callable[[int], Non
     return body
 
 
-async def _gather(
+async def _read_parts(
     protocol: Any, limit: int, take: Callable[[int], None], *, is_chunked: bool
 ) -> bytes:
     parts, size, empty = [], 0, 0
@@ -233,7 +233,7 @@ async def _gather(
     return b"".join(parts)
 
 
-async def _read_away(protocol: Any, refusal: RefusedError, limit: int) -> None:
+async def _discard_rest(protocol: Any, refusal: RefusedError, limit: int) -> None:
     """Read and discard the rest of a body, up to `limit` bytes.
 
     Many senders read the answer only after they have sent their whole body. A connection that is
@@ -250,7 +250,7 @@ async def _read_away(protocol: Any, refusal: RefusedError, limit: int) -> None:
                 size += len(await anext(protocol))
 
 
-def _note(receiver: Receiver, scope: Any, signal: str, refusal: RefusedError) -> None:
+def _note_refused(receiver: Receiver, scope: Any, signal: str, refusal: RefusedError) -> None:
     if scope.method == "POST":  # of an exporter, and not of a browser or a probe
         receiver.note_refused("http", signal, refusal, scope.client)
 

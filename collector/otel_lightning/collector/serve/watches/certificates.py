@@ -37,7 +37,8 @@ class CertificateWatch(BackgroundThread):
         self._loaded: list[Validity] = []
         self.renew: Callable[[], object] | None = None
         """Lets the server read the files again; None as long as there is no server."""
-        self._changed: object = None
+        self._last_seen: list[tuple[int, ...] | None] | None = None
+        """The files at the last look, if they had changed and the server has not read them."""
         self.note_loaded()
 
     def note_loaded(self) -> None:
@@ -64,10 +65,10 @@ class CertificateWatch(BackgroundThread):
             return
         # The files are replaced one after the other: if they do not fit, look once more. Then the
         # server reads them all the same, and logs what is wrong.
-        if files == self._changed or self._is_usable():
+        if files == self._last_seen or self._is_usable():
             self._files = files
             self.renew()
-        self._changed = files
+        self._last_seen = files
 
     def _is_usable(self) -> bool:
         try:
@@ -79,12 +80,12 @@ class CertificateWatch(BackgroundThread):
     def _warning(self, validity: Validity) -> str | None:
         now = self._clock()
         if now < validity.begin:
-            return f"{validity.of} is valid only from {_date(validity.begin)} on"
+            return f"{validity.subject} is valid only from {_date(validity.begin)} on"
         early = min(EARLY_SHARE * (validity.end - validity.begin), EARLY_SECONDS)
         if now < validity.end - early:
             return None
         verb = "expires" if now < validity.end else "expired"
-        return f"{validity.of} {verb} at {_date(validity.end)}"
+        return f"{validity.subject} {verb} at {_date(validity.end)}"
 
 
 def _date(seconds: float) -> str:
