@@ -3,7 +3,7 @@
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -154,9 +154,9 @@ def print_report(report: "Report", store: str) -> None:
     before = f", {report.done_before} of them before this start" if report.done_before else ""
     click.echo(f"Run {report.run_id}: {number_of(report.planned, 'rollout')}{before}.")
     click.echo(f"By the status of the last attempt: {in_words(report.statuses)}.")
-    for count, one, several, text in _notes(report):
-        if count:
-            click.echo(f"{number_of(count, one, several)} {text}.", err=True)
+    for note in _notes(report):
+        if note.count:
+            click.echo(str(note), err=True)
     for reason, count in list(report.reasons.items())[:SHOWN_REASONS]:
         click.echo(f"{number_of(count, 'attempt')} {reason}.", err=True)
     for problem in report.problems:
@@ -182,54 +182,66 @@ def print_report(report: "Report", store: str) -> None:
         )
 
 
-def _notes(report: "Report") -> tuple[tuple[int, str, str, str], ...]:
-    """Return numbers that are printed unless they are 0, with their singular and plural."""
+class _Note(NamedTuple):
+    """A number about a run, which is printed as a sentence unless it is 0."""
+
+    count: int
+    singular: str
+    """The noun and the verb after the number 1, such as "attempt was"."""
+    plural: str
+    rest: str
+
+    def __str__(self) -> str:
+        return f"{number_of(self.count, self.singular, self.plural)} {self.rest}."
+
+
+def _notes(report: "Report") -> list[_Note]:
     from otel_lightning.learner.rollout_runner.attempts import MOST_OUTPUT
 
-    return (
-        (
+    return [
+        _Note(
             report.retried,
             "attempt was",
             "attempts were",
             "repeated, because the one before was cut off or lost, or --rerun asks for it",
         ),
-        (
+        _Note(
             report.worked_on_twice,
             "attempt of these was",
             "attempts of these were",
             "with the server of --url when the runner ended: it may have done the work twice",
         ),
-        (
+        _Note(
             report.interrupted,
             "attempt was",
             "attempts were",
             "cut off; the same command runs what is missing",
         ),
-        (
+        _Note(
             report.without_id,
             "task has",
             "tasks have",
             "no id in the file, so a hash of the fields is the id",
         ),
-        (
+        _Note(
             report.left_processes,
             "process that an agent had left behind was",
             "processes that agents had left behind were",
             "ended",
         ),
-        (
+        _Note(
             report.shortened,
             "attempt printed",
             "attempts printed",
             f"more than {MOST_OUTPUT:,} characters; the store and graders get the last ones",
         ),
-        (
+        _Note(
             report.silent,
             "rollout has",
             "rollouts have",
             "no recorded model call, so there is nothing to learn from",
         ),
-    )
+    ]
 
 
 def _print_comparisons(report: "Report") -> None:
