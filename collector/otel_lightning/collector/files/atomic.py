@@ -92,12 +92,12 @@ def replaced(path: Path, mode: int | None = None) -> Iterator[Path]:
 
 
 @contextmanager
-def temporary_beside(path: Path, mode: int | None = None) -> Iterator[Path]:
+def temporary_beside(path: Path, mode: int | None) -> Iterator[Path]:
     """Yield an empty temporary file in the folder of `path`; remove it if it was not renamed.
 
     Args:
         path: The file to replace or create.
-        mode: Permissions of the file. Default: as for `replaced`.
+        mode: Permissions of the file. None: as for `replaced`.
     """
     try:
         descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=path.suffix)

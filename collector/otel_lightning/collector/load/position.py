@@ -76,7 +76,7 @@ def oldest_waiting(store: Rows, path: Path) -> int | None:
     return None
 
 
-def wait_until_stored(store: Rows, path: Path, seconds: float = STALL_SECONDS) -> None:
+def wait_until_stored(store: Rows, path: Path, seconds: float) -> None:
     """Wait until the running ingester has stored what it had received before this call.
 
     Requests that arrive meanwhile are not waited for, so a constant load does not delay it.

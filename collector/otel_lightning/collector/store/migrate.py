@@ -70,14 +70,14 @@ def digest(all_migrations: Sequence[Migration]) -> str:
     return hashlib.sha256("".join(one.checksum for one in all_migrations).encode()).hexdigest()
 
 
-def check(store: Store, path: Path, all_migrations: Sequence[Migration] | None = None) -> None:
+def check(store: Store, path: Path) -> None:
     """Refuse a store whose schema this version does not support. Change nothing.
 
     Raises:
         StoreError: If the file is a database of another program, the schema is newer than ours, or
             a migration has another checksum.
     """
-    all_migrations = migrations() if all_migrations is None else all_migrations
+    all_migrations = migrations()
     applied = applied_files(store)
     if not applied and (foreign_tables := store.rows(ANY_TABLE)):
         raise StoreError(

@@ -11,10 +11,15 @@ from otel_lightning.learner.policy.serving.versions import promotions_of
 from otel_lightning.learner.promotions import Row, changes_of_file
 
 
-def describe_served(store: Store, key: str, flags: Path | None = None) -> str:
+def describe_served(store: Store, key: str, flags: Path | None) -> str:
     """Say which policy the flag file serves, and whether the record agrees.
 
     The record of a change that was cut off before it was made is withdrawn first.
+
+    Args:
+        store: An open store.
+        key: The flag.
+        flags: The flag file; None uses the file of the last change.
     """
     changes = promotions_of(store, key)
     if flags is None and not changes:

@@ -32,6 +32,8 @@ FAILURES = 2 / 3
 """Share of the records that are failures; the others are successes."""
 LIKENESS = 40
 """Number of characters of an explanation by which failures count as of one kind."""
+MIN_TASKS = 10
+"""Smallest number of tasks of a variant for a bound of its mean reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +130,13 @@ def _failed(rewards: pl.Series, threshold: float | None) -> pl.Series:
     return rewards < (lowest + highest) / 2 if lowest < highest else rewards <= 0
 
 
-def parents(rollouts: Rollouts, among: Sequence[str], support: int = 10) -> list[str]:
+def parents(rollouts: Rollouts, among: Sequence[str]) -> list[str]:
     """Order variants by the lower end of the 95 % interval of their mean reward, best first.
 
     Args:
         rollouts: The rollouts.
-        among: The variants to order. Those with fewer than `support` tasks come last, in the order
-            that they have here.
-        support: Smallest number of tasks.
+        among: The variants to order. Those with fewer than `MIN_TASKS` tasks come last, in the
+            order that they have here.
     """
     # In a fixed order, so that equal variants have the same bound to the last digit.
     tasks = rollouts.rows.sort("rollout_id").group_by("arm", "task_hash", maintain_order=True)
@@ -148,7 +149,7 @@ def parents(rollouts: Rollouts, among: Sequence[str], support: int = 10) -> list
             low=pl.mean("outcome") - NORMAL_97_5 * pl.std("outcome") / pl.len().sqrt(),
         )
     )
-    low_bounds = {arm: low for arm, count, low in bounds.iter_rows() if count >= support}
+    low_bounds = {arm: low for arm, count, low in bounds.iter_rows() if count >= MIN_TASKS}
     # `sorted` is stable, so variants without a bound keep their order.
     return sorted(among, key=lambda arm: -low_bounds.get(arm, -np.inf))
 

@@ -58,7 +58,7 @@ def judge_weights(  # noqa: PLR0913 - what to judge, by what, and what it takes
     clip: float,
     reward_range: Range | None = None,
     least_gain: float = 0.0,
-    history: Sequence[Example] = (),
+    history: Sequence[Example],
 ) -> Verdict:
     """Judge new weights by held-out rollouts.
 
