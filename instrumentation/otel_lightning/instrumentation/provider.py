@@ -151,7 +151,8 @@ class LightningProvider(AbstractProvider):
         variant = _draw(served.bucketing or key, context.targeting_key, served.places)
         value: Any = flag["variants"][variant]
         allowed: tuple[type, ...] = (int, float) if kind is float else (kind,)
-        if not isinstance(value, allowed):
+        fits = isinstance(value, allowed)  # in the condition, mypy would narrow `value` to object
+        if not fits:
             raise TypeMismatchError(f"Variant '{variant}' of flag '{key}' is no {kind.__name__}.")
         metadata = {f"{attributes.PROPENSITY}.{arm}": p for arm, p in served.shares.items()}
         if served.version is not None:

@@ -155,7 +155,7 @@ def print_report(report: "Report", store: str) -> None:
     click.echo(f"Run {report.run_id}: {number_of(report.planned, 'rollout')}{before}.")
     click.echo(f"By the status of the last attempt: {in_words(report.statuses)}.")
     for note in _notes(report):
-        if note.count:
+        if note.number:
             click.echo(str(note), err=True)
     for reason, count in list(report.reasons.items())[:SHOWN_REASONS]:
         click.echo(f"{number_of(count, 'attempt')} {reason}.", err=True)
@@ -185,14 +185,14 @@ def print_report(report: "Report", store: str) -> None:
 class _Note(NamedTuple):
     """A number about a run, which is printed as a sentence unless it is 0."""
 
-    count: int
+    number: int
     singular: str
     """The noun and the verb after the number 1, such as "attempt was"."""
     plural: str
     rest: str
 
     def __str__(self) -> str:
-        return f"{number_of(self.count, self.singular, self.plural)} {self.rest}."
+        return f"{number_of(self.number, self.singular, self.plural)} {self.rest}."
 
 
 def _notes(report: "Report") -> list[_Note]:
