@@ -277,8 +277,9 @@ class _Plan:
         known = shape.known
         self.decision = shape.plan(dialects.decision)
         self.states_rollout = names.ROLLOUT_ID in known
-        self.states_conversation = not known.isdisjoint(spellings.CONVERSATION)
-        self.conversation = first(shape, spellings.CONVERSATION)
+        conversation = spellings.conversation(known)
+        self.states_conversation = not known.isdisjoint(conversation)
+        self.conversation = first(shape, conversation)
         self.states_task = names.TASK_ID in known
         self.states_ids = self.states_rollout or self.states_conversation or self.states_task
         self.is_message = runtime_messages.OPERATION in known
@@ -304,7 +305,8 @@ class _StatedIds:
             rollout_id = attributes[names.ROLLOUT_ID] or rollout_id
         if rollout_id:
             parsed.rollout_ids[place] = rollout_id
-        if plan.states_conversation and (conversation_id := plan.conversation(attributes)):
+        conversation_id = plan.conversation(attributes) if plan.states_conversation else None
+        if conversation_id and conversation_id != spellings.NO_ID:
             parsed.conversation_ids[place] = conversation_id
         if plan.states_task:
             task_id = attributes[names.TASK_ID] or task_id

@@ -154,6 +154,9 @@ class LlmCall:
     """Whether the answer was streamed, and the stream did not end: the client left it."""
     lost_ids: bool = False
     """Whether the instrumentation drops the ids of tool calls, or writes different ones."""
+    lost_system: bool = False
+    """Whether the input may lack the instructions of the system, so that no other input begins with
+    the same messages."""
     late_end: bool = False
     """Whether the recorded end may be later than the answer, so that the next call may have started
     before it."""

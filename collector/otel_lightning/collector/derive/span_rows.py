@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from otel_lightning.collector.derive.attributes import reading, spellings
+from otel_lightning.collector.derive.attributes import graph_nodes, reading, spellings
 from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields, first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.messages import finish
@@ -100,6 +100,8 @@ COMMON = Fields(
     ),
 )
 """Fields of a model call whose keys are the same in all dialects."""
+NODES = Fields(agent_name=Field(spellings.NODE, graph_nodes.agent))
+"""The name of the agent of a call that states only the node of LangGraph that makes it."""
 
 
 def llm_call(span: Span, dialect: str) -> LlmCall:
@@ -119,6 +121,8 @@ def llm_call(span: Span, dialect: str) -> LlmCall:
     )
     call.scope_name = span.scope_name
     COMMON.fill(call, span.attributes)
+    if call.agent_name is None:
+        NODES.fill(call, span.attributes)
     if failed(span):
         call.error_type, call.error_message = error(span)
     return call

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+from support.regressions import rows_of
 from support.spans import ANSWER, chat, only_call, read_call, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
@@ -25,10 +26,10 @@ def test_the_node_of_a_graph_is_langfuses_agent_only_if_no_agent_is_named(
     wrote: Callable[[str], str],
 ) -> None:
     metadata = "langfuse.observation.metadata"
-    node = {"langfuse.observation.type": "generation", f"{metadata}.langgraph_node": wrote("model")}
+    node = {"langfuse.observation.type": "generation", f"{metadata}.langgraph_node": wrote("plan")}
     named = {**node, f"{metadata}.lc_agent_name": wrote("writer")}
     calls = [only_call(span(one)) for one in (node, named, {**named, "gen_ai.agent.name": "boss"})]
-    assert [call.agent_name for call in calls] == ["model", "writer", "boss"]
+    assert [call.agent_name for call in calls] == ["plan", "writer", "boss"]
 
 
 def test_langfuse_counts_cached_and_reasoning_tokens_apart() -> None:
@@ -180,3 +181,16 @@ def test_the_total_that_langfuse_states_is_the_cost_of_a_call(
     prefix = "langfuse.observation."
     given = {f"{prefix}type": "generation", f"{prefix}cost_details": details}
     assert read_call(span(given)).cost == cost
+
+
+def test_a_failed_response_after_a_tool_is_in_the_rollout_of_the_call_that_asked_for_the_tool() -> (
+    None
+):
+    """JavaScript's SDK takes the instructions from the response, and there is none."""
+    rows = rows_of("langfuse_js_failed")
+    asked, failed, refused = rows.llm_calls
+    assert (failed.rollout_id, failed.step) == (asked.rollout_id, 1)
+    assert refused.rollout_id != asked.rollout_id
+    assert [one.content for one in rows.llm_calls] == ["full", "truncated", "truncated"]
+    (tool,) = rows.tool_calls
+    assert tool.llm_span_id == asked.span_id

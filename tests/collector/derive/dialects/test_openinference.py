@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from support.regressions import rows_of
 from support.spans import only_call, read_call, span, text_message, tool_request
 
 from otel_lightning.collector.derive.assemble import derive
@@ -116,6 +117,11 @@ def test_langchains_tool_message_is_the_result_however_it_was_serialised() -> No
     [
         ({"metadata": {"langgraph_node": "write_query"}}, "write_query"),
         ({"metadata": {"lc_agent_name": "writer", "langgraph_node": "model"}}, "writer"),
+        ({"metadata": {"langgraph_node": "model"}}, None),  # of an agent without a name
+        (
+            {"metadata": {"langgraph_node": "model", "langgraph_checkpoint_ns": "sell:1|model:2"}},
+            "sell",
+        ),
         ({"metadata": {"langgraph_node": 3}}, None),
         ({"metadata": '{"langgraph_node": "write'}, None),
     ],
@@ -126,6 +132,26 @@ def test_the_node_of_a_graph_that_calls_is_the_agent(
     call = read(span({"openinference.span.kind": "LLM", "llm.model_name": "m", **attributes}))
     assert isinstance(call, LlmCall)
     assert call.agent_name == agent
+
+
+@pytest.mark.parametrize(
+    ("recording", "agents", "runs"),
+    [
+        (
+            "langgraph_supervisor",
+            ["supervisor", "sun_expert", "supervisor"],
+            ["supervisor", "supervisor"],
+        ),
+        ("langgraph_swarm", ["sun_expert", "sun_expert", "rain_expert"], []),
+    ],
+)
+def test_functions_with_agent_in_their_names_are_no_agents(
+    recording: str, agents: list[str], runs: list[str]
+) -> None:
+    """`call_agent` and `route_to_active_agent`; the nodes around them are no agents' spans."""
+    rows = rows_of(recording)
+    assert [call.agent_name for call in rows.llm_calls] == agents
+    assert [run.name for run in rows.agent_runs] == runs
 
 
 LANGCHAIN = "openinference.instrumentation.langchain"

@@ -53,6 +53,15 @@ def test_the_first_count_of_a_stream_that_was_left_is_not_its_last(recording: st
     assert (call.input_tokens, call.output_tokens) == (31, None)
 
 
+def test_a_stream_of_which_nothing_was_written_is_truncated_and_a_refusal_is_whole() -> None:
+    """OpenInference for LangChain in JavaScript writes nothing of a streamed answer that broke."""
+    refused, broken = sorted(rows_of("langchain_js_broken").llm_calls, key=lambda one: one.content)
+    assert (refused.error_type, refused.content) == ("_OTHER", "full")
+    assert (refused.error_message or "").startswith("400 no such city")
+    assert (broken.error_type, broken.content) == ("_OTHER", "truncated")
+    assert not broken.has_completion
+
+
 def ended(reason: str, arguments: Any, **more: Any) -> LlmCall:
     answer = {**tool_request("c1", "sun", arguments), "finish_reason": reason}
     return only_call(span(chat([QUESTION], answer, more)))

@@ -12,7 +12,8 @@ across versions.
 `read` returns the row that a span records, or None if the span only groups other spans. A family
 that writes several kinds of spans may have `reader` instead, which returns the function that reads
 spans of this kind. A family declares its own keys for the id of a conversation, the name of an
-agent and the cost of a call as `CONVERSATION_KEYS`, `AGENT_KEYS` and `COST_KEYS` (see `spellings`).
+agent, a node of LangGraph and the cost of a call as `CONVERSATION_KEYS`, `AGENT_KEYS`, `NODE_KEYS`
+and `COST_KEYS` (see `spellings`).
 
 The decision is cached: it holds for all spans with the same keys and the same values of the fields
 that `matches` and `reader` read. So both must depend on their span alone, and read short values.

@@ -3,7 +3,7 @@
 from typing import Any
 
 from otel_lightning.collector.derive import span_rows
-from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.attributes import graph_nodes, reading
 from otel_lightning.collector.derive.messages import (
     finish,
     joined_calls,
@@ -24,6 +24,10 @@ OPERATIONS = {"generation": "chat", "embedding": "embeddings"}
 PREFIX = "langfuse.observation."
 MESSAGE = frozenset({"role", "content", "parts", "tool_calls", "message", "text", "type"})
 """Keys of which a message, or an item of one, has one at least."""
+RESPONSES = ".responses"
+"""How JavaScript's SDK ends the name of a call of the Responses API, unless its user names it."""
+ITEM = '"function_call_output"'
+"""The type of an item that only a request of the Responses API has."""
 OTHERS = frozenset({"gen_ai.input.messages", "gen_ai.response.id"})
 """Keys of another dialect. A span that has one of them was written by another instrumentation and
 only got Langfuse's keys added; the other dialect's keys hold more."""
@@ -60,8 +64,9 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call = span_rows.llm_call(span, NAME)
     call.operation = operation
     # LangGraph: the name of the agent, else the node that calls.
-    named = (_metadata_text(span, f"metadata.{key}") for key in ("lc_agent_name", "langgraph_node"))
-    call.agent_name = call.agent_name or next(filter(None, named), None)
+    named = _metadata_text(span, "metadata.lc_agent_name")
+    nodes = (_metadata_text(span, f"metadata.langgraph_{key}") for key in ("checkpoint_ns", "node"))
+    call.agent_name = call.agent_name or named or graph_nodes.agent(*nodes)
     request = _request(span)
     call.input_messages = payloads.request_messages(request, span.memory)
     call.tool_definitions = payloads.request_tools(request)
@@ -90,7 +95,20 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         call.error_message = call.error_message or _text(span, "status_message")
         call.request_model = call.request_model or call.response_model
         call.response_model = None  # the call failed: no model answered
-    return span_rows.completed(call, _text(span, "input"), text)
+        call.lost_system = _lacks_instructions(call, span)
+    return span_rows.completed(call, _text(span, "input"), text, cut=call.lost_system)
+
+
+def _lacks_instructions(call: LlmCall, span: Span) -> bool:
+    """Return whether a call that failed may lack the system's instructions.
+
+    JavaScript's SDK takes those of the Responses API from the response. It writes an empty
+    `response_format` for each request.
+    """
+    if call.request_params.get("response_format") != "":
+        return False
+    is_response = span.name.endswith(RESPONSES) or ITEM in (_text(span, "input") or "")
+    return is_response and not any(one["role"] == "system" for one in call.input_messages or ())
 
 
 def _is_message(answer: Any) -> bool:

@@ -21,8 +21,8 @@ from otel_lightning.collector.derive.text import json_text
 NAME = "langsmith"
 RANK = 40
 CONVERSATION_KEYS = ("langsmith.metadata.session_id", "langsmith.metadata.thread_id")
-AGENT_KEYS = ("langsmith.metadata.lc_agent_name", "langsmith.metadata.langgraph_node")
-"""The agent of a call in LangGraph: its name, else the node that calls."""
+AGENT_KEYS = ("langsmith.metadata.lc_agent_name",)
+NODE_KEYS = ("langsmith.metadata.langgraph_checkpoint_ns", "langsmith.metadata.langgraph_node")
 KIND, METADATA = "langsmith.span.kind", "langsmith.metadata."
 FLAT = {"gen_ai.prompt.0.content", "gen_ai.completion.0.content"}
 _LABELS = {"type", "role"}

@@ -1,6 +1,7 @@
 """Conversation ids that are ids of responses."""
 
-from support.spans import chat, span, text_message, trace_keys
+from support.regressions import rows_of
+from support.spans import chat, only_call, span, text_message, trace_keys
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Span
@@ -22,6 +23,23 @@ def call(trace: str, at: float, text: str, response: str, **more: str) -> Span:
     )
     named = {"gen_ai.response.id": response, **more}
     return span(told | named, trace=trace, id=response, parent=f"agent of {trace}", at=at)
+
+
+def test_the_group_of_logfires_agents_is_a_conversation_and_its_null_is_none() -> None:
+    rows = rows_of("logfire_groups")
+    alone = rows.llm_calls[-1].rollout_id
+    assert [call.conversation_id for call in rows.llm_calls] == ["chat-1"] * 3 + [None] * 2
+    assert [call.rollout_id for call in rows.llm_calls] == ["chat-1"] * 3 + [alone] * 2
+    assert alone not in {"chat-1", "null"}
+
+
+def test_another_key_of_that_name_is_no_conversation() -> None:
+    assert (
+        only_call(
+            span(chat([], text_message("assistant", "Hi"), {"group_id": "g"}))
+        ).conversation_id
+        is None
+    )
 
 
 def test_the_first_call_of_an_agent_continues_the_response_that_the_agent_states() -> None:

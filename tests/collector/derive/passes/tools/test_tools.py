@@ -153,6 +153,36 @@ def test_a_tool_call_that_a_framework_wrote_into_a_history_has_no_requesting_cal
     ]
 
 
+def test_a_tool_that_no_model_was_offered_and_none_asked_for_did_not_run() -> None:
+    """LangGraph's supervisor writes `transfer_back_to_supervisor` and its response itself."""
+    rows = rows_of("langgraph_supervisor")
+    assert [tool.name for tool in rows.tool_calls] == ["transfer_to_sun_expert"]
+
+
+@pytest.mark.parametrize(
+    ("tools", "names"),
+    [
+        ([{"name": "sun"}], []),
+        ([{"name": "sun"}, {"name": "transferBack"}], ["transfer_back"]),
+        ([{"type": "mcp"}], ["transfer_back"]),  # only the provider knows its tools
+        ([], ["transfer_back"]),
+    ],
+)
+def test_a_request_in_a_history_is_no_models_only_if_all_offered_tools_are_known(
+    tools: list[dict[str, str]], names: list[str]
+) -> None:
+    made_up = [tool_request("x", "transfer_back", {}), tool_response("x", "Done.")]
+    offered = {"gen_ai.tool.definitions": tools}
+    calls = [
+        span(chat([QUESTION], ANSWER, offered), id="a", parent="root"),
+        span(chat([QUESTION, ANSWER, *made_up], ANSWER), id="b", parent="root", at=2),
+    ]
+    rows = derive([span({}, id="root", ends=9), *calls], [])
+    assert [(tool.name, tool.llm_span_id) for tool in rows.tool_calls] == [
+        (name, None) for name in names
+    ]
+
+
 def test_a_tool_without_a_span_has_the_times_of_the_calls_around_it() -> None:
     history = [text_message("user", "task"), tool_request("c", "w", {}), tool_response("c", "21 C")]
     first = span(chat(history[:1], history[1]), id="s1", at=1, ends=2)

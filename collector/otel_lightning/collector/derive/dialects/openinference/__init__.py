@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from otel_lightning.collector.derive import span_rows
-from otel_lightning.collector.derive.attributes import flattened, reading
+from otel_lightning.collector.derive.attributes import flattened, graph_nodes, reading
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.dialects.openinference import calls
 from otel_lightning.collector.derive.dialects.openinference.flattened_messages import value
@@ -102,8 +102,14 @@ def _read_call(plan: calls.Plan, operation: str, span: Span) -> LlmCall | None:
     return calls.read(span, plan, operation)
 
 
-def _read_agent(span: Span) -> AgentRun:
+def _read_agent(span: Span) -> AgentRun | None:
     name = reading.text(span.attributes, "agent.name", "gen_ai.agent.name", "graph.node.id")
+    if span.scope_name == LANGCHAIN:
+        about = json_text.as_object(json_text.parse(span.attributes.get(calls.METADATA)))
+        if graph_nodes.is_function(span.name, about):
+            return None
+        if span.name == graph_nodes.ONLY_NODE:
+            name = name or calls.graph_node(about)
     return span_rows.agent_run(span, "agent", name or span.name)
 
 

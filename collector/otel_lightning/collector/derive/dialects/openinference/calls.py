@@ -4,12 +4,14 @@ Messages are flattened attributes (`llm.input_messages.N.message.…`). Most pac
 provider's own request and response in `input.value` and `output.value`, which then take precedence.
 """
 
+import re
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive import span_rows
-from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.attributes import graph_nodes, reading
 from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.dialects import haystack
@@ -52,6 +54,13 @@ REASON = ".finish_reason"
 """How a key of the finish reason ends."""
 REASONED = "reasoning_content"
 """The key of the reasoning in an answer of a framework."""
+
+
+DROP_PARTS = "@arizeai/openinference-instrumentation-langchain"
+"""The scope of the package that writes nothing of a streamed answer that broke off, and does not
+say which answers were streamed."""
+REFUSED = re.compile(r"\d{3} |Connection error")
+"""How the error of a call begins that got no answer: with the status of HTTP, or no connection."""
 
 
 class Plan:
@@ -104,12 +113,19 @@ def read(span: Span, plan: Plan, operation: str) -> LlmCall | None:
         return None
     call = span_rows.llm_call(span, NAME)
     call.operation = operation
-    is_cut = fill(call, span)
+    is_cut = fill(call, span) or _may_have_lost_parts(call)
     span_rows.completed(call, cut=is_cut)
     redacted = flattened_messages.REDACTED in map(span.attributes.get, (INPUT, OUTPUT))
     if call.content == "absent" and redacted:
         call.content = "redacted"
     return call
+
+
+def _may_have_lost_parts(call: LlmCall) -> bool:
+    """Return whether a call failed after its answer may have begun, and nothing of it is there."""
+    if call.scope_name != DROP_PARTS or call.error_type is None or call.output_messages:
+        return False
+    return REFUSED.match(call.error_message or "") is None
 
 
 def _is_no_call(span: Span, plan: Plan) -> bool:
@@ -137,7 +153,8 @@ def fill(call: LlmCall, span: Span) -> bool:
     call.provider = provider and provider.lower()
     metadata = attributes.get(METADATA, "")
     if "langgraph_node" in metadata:
-        call.agent_name = call.agent_name or _graph_node(metadata)
+        about = json_text.as_object(json_text.parse(metadata))
+        call.agent_name = call.agent_name or graph_node(about)
     sent, answered = attributes.get(INPUT, ""), attributes.get(OUTPUT, "")
     request = _providers(json_text.parse(plan.request(attributes)))
     is_joined = flattened_messages.is_joined(request)
@@ -176,13 +193,12 @@ def _is_cut(text: str, parsed: Any) -> bool:
     return parsed is None and text.startswith(("[", "{"))
 
 
-def _graph_node(metadata: str) -> str | None:
-    """Return the agent of a call in LangGraph: its name, else the node that calls."""
-    found = json_text.parse(metadata)
-    if not isinstance(found, dict):
-        return None
-    name = found.get("lc_agent_name") or found.get("langgraph_node")
-    return name if isinstance(name, str) else None
+def graph_node(metadata: Mapping[str, Any]) -> str | None:
+    """Return the agent of a run in LangGraph: its name, else the node that stands for it."""
+    stated = (metadata.get(key) for key in ("langgraph_checkpoint_ns", "langgraph_node"))
+    node = graph_nodes.agent(*(one for one in stated if isinstance(one, str)))
+    named = metadata.get("lc_agent_name")
+    return named if named and isinstance(named, str) else node
 
 
 def _fill_request(call: LlmCall, span: Span, plan: Plan, request: Any) -> bool:

@@ -70,8 +70,9 @@ CONVERSATION_KEYS = (
     "spring.ai.chat.client.conversation.id",
     "microsoft.session.id",
 )
-AGENT_KEYS = (
-    "traceloop.association.properties.lc_agent_name",
+AGENT_KEYS = ("traceloop.association.properties.lc_agent_name",)
+NODE_KEYS = (
+    "traceloop.association.properties.langgraph_checkpoint_ns",
     "traceloop.association.properties.langgraph_node",
 )
 COST_KEYS = (

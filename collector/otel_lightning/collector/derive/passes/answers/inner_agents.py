@@ -9,11 +9,10 @@ below it is that of the node which asks the model.
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from otel_lightning.collector.derive.attributes.graph_nodes import ASKING
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place
 
-ASKING = {"model", "model_request"}
-"""The nodes of LangChain's agents that ask the model, in Python and in JavaScript."""
 MOST_BETWEEN = 4
 """Maximum number of spans above a call among which that of its node is looked for."""
 UNNAMED = ("LangGraph", "Runnable")

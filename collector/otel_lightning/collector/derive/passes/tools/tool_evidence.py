@@ -45,8 +45,8 @@ def find_evidence(
 
     Returns:
         (key, row) pairs. The row is a tool execution whose span has no parent, or a call whose
-        input has a tool response without its request. The key is one of those that `request_keys`
-        returns for the requesting call.
+        input has a tool response without its request, or may lack the system's instructions. The
+        key is one of those that `request_keys` returns for the requesting call.
     """
     evidence: list[Evidence] = []
     for tool in executions:
@@ -64,7 +64,11 @@ def find_evidence(
             key = _key_without_id(part, node.resource.get("service.name"), interval)
             evidence.append((key, tool))
     for call in calls:
-        evidence += [(call_id, call) for call_id in call.history.unrequested_ids]
+        answered = call.history.unrequested_ids
+        if call.lost_system:
+            responses = parts_of(call.input_messages, "tool_call_response")
+            answered = [part["id"] for part in responses if part.get("id")]
+        evidence += [(call_id, call) for call_id in answered]
     return evidence
 
 

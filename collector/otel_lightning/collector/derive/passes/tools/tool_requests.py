@@ -1,7 +1,9 @@
 """The tool calls that the models of a rollout requested, with their responses."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from otel_lightning.collector.derive.messages.packing import outputs
 from otel_lightning.collector.derive.messages.tool_parts import Part
@@ -30,7 +32,7 @@ class Request:
 
 def read_requests(calls: Sequence[LlmCall]) -> list[Request]:
     """Return every tool call that the calls requested, in order, with its response if one came."""
-    requests = _Requests()
+    requests = _Requests(offered=_offered(calls))
     for call in calls:
         requests.read_input(call)
         requests.read_output(call)
@@ -41,6 +43,10 @@ def read_requests(calls: Sequence[LlmCall]) -> list[Request]:
 class _Requests:
     """The requests of a rollout so far."""
 
+    offered: Collection[str] | None = None
+    """The names of all tools that the models were offered, as `letters`; None if any is unknown."""
+    made_up: set[Use] = field(default_factory=set)
+    """Requests in a history that no model made."""
     by_use: dict[Use, Request] = field(default_factory=dict)
     previous: LlmCall | None = None
     """The call before the one that is read."""
@@ -119,6 +125,9 @@ class _Requests:
         """
         use = self._next_use(part)
         if use not in self.by_use:
+            if use in self.made_up or self._is_made_up(part):
+                self.made_up.add(use)
+                return Request(None, call, part)  # takes its response, and is then forgotten
             if is_recent or (self.previous is not None and use not in self.before_rollout):
                 self.by_use[use] = self._with_lost_id(part) or Request(
                     self._find_hidden_requester(), call, part
@@ -126,6 +135,16 @@ class _Requests:
             elif part.get("id"):
                 self.before_rollout.add(use)
         return self.by_use.get(use)
+
+    def _is_made_up(self, part: Part) -> bool:
+        """Return whether no model made a request of a history: none was offered such a tool.
+
+        LangGraph's supervisor writes `transfer_back_to_supervisor` into the history so. Without a
+        call before, or if that may have made the request, a model may have been offered the tool.
+        """
+        if self.offered is None or self.previous is None or not part.get("id"):
+            return False
+        return letters(part.get("name")) not in self.offered and not self._find_hidden_requester()
 
     def _with_lost_id(self, part: Part) -> Request | None:
         """Return the previous call's request that a history repeats, if its output lost the id.
@@ -215,6 +234,29 @@ class _Requests:
         self.by_use[self._next_use(part)] = Request(
             self._find_hidden_requester(), call, part, response, call.start_ns
         )
+
+
+def _offered(calls: Sequence[LlmCall]) -> Collection[str] | None:
+    """Return the names of the tools that the models of a rollout were offered, as `letters`.
+
+    Returns:
+        None if not all are known: the calls of an instrumentation state no tools at all, or a
+        provider has tools of its own, such as those of an MCP server.
+    """
+    if {call.scope_name for call in calls} - {
+        one.scope_name for one in calls if one.tool_definitions
+    }:
+        return None
+    stated = [tool for call in calls for tool in call.tool_definitions or ()]
+    if any(tool.get("type", "function") != "function" for tool in stated):
+        return None
+    return {letters(tool.get("name")) for tool in stated}
+
+
+@lru_cache(maxsize=1024)
+def letters(name: str | None) -> str:
+    """Return the letters and digits of a name, in lower case."""
+    return re.sub(r"[\W_]", "", name or "").lower()
 
 
 def _agree(one: Part, other: Part) -> bool:

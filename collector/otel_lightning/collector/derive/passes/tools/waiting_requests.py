@@ -1,13 +1,11 @@
 """Find the request that each execution of a tool belongs to."""
 
-import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
-from otel_lightning.collector.derive.passes.tools.tool_requests import Request
+from otel_lightning.collector.derive.passes.tools.tool_requests import Request, letters
 from otel_lightning.collector.derive.rows import ToolCall
 from otel_lightning.collector.derive.text.json_text import dumps
 
@@ -133,12 +131,6 @@ class WaitingRequests:
 def canonical(arguments: Any) -> bytes:
     """Return the arguments of a tool call as JSON; equal arguments give equal bytes."""
     return dumps(arguments, sort_keys=True)
-
-
-@lru_cache(maxsize=1024)
-def letters(name: str | None) -> str:
-    """Return the letters and digits of a name, in lower case."""
-    return re.sub(r"[\W_]", "", name or "").lower()
 
 
 def _start(request: Request) -> int:
