@@ -221,8 +221,8 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
         call.finish_reason = "tool_calls"
     if call.finish_reason == "error" and not call.error_type:
         # Some packages write `error` where the provider gave no reason. A call with an answer did
-        # not fail.
-        answered = any(message["parts"] for message in outputs)
+        # not fail, nor did one whose stream the client left.
+        answered = call.is_broken_off or any(message["parts"] for message in outputs)
         call.finish_reason, call.error_type = (None, None) if answered else ("error", "_OTHER")
     # An answer without a reason was broken off by the error. With one, a layer failed after it.
     if call.error_type and not (outputs and call.finish_reason):

@@ -62,6 +62,29 @@ def test_a_stream_of_which_nothing_was_written_is_truncated_and_a_refusal_is_who
     assert not broken.has_completion
 
 
+def test_a_stream_that_the_client_closed_is_truncated_whatever_its_package_calls_it() -> None:
+    """OpenTelemetry's package for OpenAI writes `error` as the reason that no provider gave."""
+    calls = rows_of("stream_closed").llm_calls
+    closed, left_at_once, left = sorted(calls, key=lambda one: one.start_ns or 0)
+    assert (closed.finish_reason, closed.error_type) == (None, None)
+    assert [one.error_message for one in (left_at_once, left)] == ["abandoned stream"] * 2
+    assert [one.content for one in calls] == ["truncated"] * 3
+    assert not left.has_completion  # of the Responses API nothing was written
+
+
+@pytest.mark.parametrize(("streamed", "content"), [(True, "truncated"), (False, "full")])
+def test_a_reason_that_the_provider_did_not_give_cuts_only_a_stream(
+    *, streamed: bool, content: str
+) -> None:
+    call = ended_with_text("error", {"gen_ai.request.stream": streamed})
+    assert (call.finish_reason, call.error_type, call.content) == (None, None, content)
+
+
+def ended_with_text(reason: str, more: dict[str, Any]) -> LlmCall:
+    answer = {**text_message("assistant", "It is"), "finish_reason": reason}
+    return only_call(span(chat([QUESTION], answer, more)))
+
+
 def ended(reason: str, arguments: Any, **more: Any) -> LlmCall:
     answer = {**tool_request("c1", "sun", arguments), "finish_reason": reason}
     return only_call(span(chat([QUESTION], answer, more)))

@@ -91,11 +91,16 @@ def test_an_agent_span_is_a_run_and_its_summed_usage_no_call() -> None:
 
 @pytest.mark.parametrize("prefix", ["traceloop.association.properties", "langsmith.metadata"])
 def test_the_node_of_a_graph_is_the_agent_only_if_no_agent_is_named(prefix: str) -> None:
-    node = {"gen_ai.operation.name": "chat", f"{prefix}.langgraph_node": "model"}
+    node = {"gen_ai.operation.name": "chat", f"{prefix}.langgraph_node": "plan"}
+    unnamed = {**node, f"{prefix}.langgraph_node": "model"}
+    inside = {**unnamed, f"{prefix}.langgraph_checkpoint_ns": "sell:1|model:2"}
     named = {**node, f"{prefix}.lc_agent_name": "writer"}
-    calls = [read(span(one)) for one in (node, named, {**named, "gen_ai.agent.name": "boss"})]
+    given = (node, unnamed, inside, named, {**named, "gen_ai.agent.name": "boss"})
+    calls = [read(span(one)) for one in given]
     assert [call.agent_name for call in calls if isinstance(call, LlmCall)] == [
-        "model",
+        "plan",
+        None,
+        "sell",
         "writer",
         "boss",
     ]
@@ -226,7 +231,8 @@ def test_counts_that_openlit_estimates_for_a_stream_are_unknown() -> None:
     assert (call.input_tokens, call.output_tokens) == (None, None)
     sent = {**estimated, "gen_ai.usage.cache_read.input_tokens": 0}
     whole = {**estimated, "gen_ai.request.stream": False}
-    for known in (sent, whole):
+    older = {**estimated, "gen_ai.usage.reasoning_tokens": 4}  # 1.36
+    for known in (sent, whole, older):
         assert only_call(span(known, **of_openai)).input_tokens == 10
     assert only_call(span(estimated, scope="other")).input_tokens == 10
 

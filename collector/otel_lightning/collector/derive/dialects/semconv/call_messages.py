@@ -285,14 +285,16 @@ def _without_answer(history: list[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _is_abandoned(attributes: Attributes, outputs: list[Any]) -> bool:
-    """Return whether a stream was abandoned before its end: its finish reason is empty or null.
+    """Return whether a stream was abandoned before its end: it has no finish reason.
 
-    The second only if the span states none either.
+    Then that is empty, null (and the span states none either) or `error`, as OpenTelemetry's own
+    package for OpenAI writes it.
     """
     if "true" not in [attributes.get(key) for key in STREAMED]:
         return False
     stated = [one.get("finish_reason", 0) for one in outputs if isinstance(one, dict)]
-    return "" in stated or (None in stated and REASONS not in attributes)
+    is_unstated = None in stated and REASONS not in attributes
+    return is_unstated or "" in stated or "error" in stated
 
 
 def _sent_items(history: list[Any]) -> list[Any]:

@@ -32,6 +32,8 @@ OPERATIONS = {
 }
 NAMED = "spring.ai.model.request.tool.names"
 TOOLS = ("gen_ai.tool.definitions", SENTRY_TOOLS, "model_request_parameters", "tools", NAMED)
+FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
+"""Key of the time until a streamed answer began."""
 MOST_SETTINGS = 64
 """Maximum number of different settings that are kept per shape."""
 LAST_PIECES = {"opentelemetry.instrumentation.google_generativeai"}
@@ -144,6 +146,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
             if event.name == USAGE_EVENT:
                 token_counts.fill_usage(call, counts.usage(event.attributes))
     cut = cut or (span.scope_name in LAST_PIECES and _has_text(call))
+    cut = cut or (FIRST_CHUNK in attributes and _is_lost(call))
     cut = cut or (span.scope_name == lost_items.SCOPE and _lost_items(call, attributes))
     call = span_rows.completed(call, cut=cut)
     return span_rows.without_doubtful_reason(call, settings.reasons[0])
@@ -186,6 +189,11 @@ def tool_definitions(attributes: Attributes) -> list[Any] | None:
 def _has_text(call: LlmCall) -> bool:
     parts = (part for message in call.output_messages or () for part in message["parts"])
     return any(part["type"] == "text" for part in parts)
+
+
+def _is_lost(call: LlmCall) -> bool:
+    """Return whether a call failed, and nothing is known of its answer."""
+    return call.error_type is not None and not call.output_messages
 
 
 def _lost_items(call: LlmCall, attributes: Attributes) -> bool:

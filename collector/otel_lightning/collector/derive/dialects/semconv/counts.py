@@ -52,8 +52,9 @@ LEAVE_REASONING_OUT = {"agent_framework", "openlit.instrumentation.google_ai_stu
 own counts do."""
 ESTIMATE = {"openlit.instrumentation.openai"}
 """The scopes of packages that estimate the token counts of a stream whose provider sent none. Next
-to counts that the provider sent, they write the cached tokens, even if these are 0."""
-STREAMED, CACHED = "gen_ai.request.stream", USAGE[2][0]
+to counts that the provider sent, they write the cached tokens, even if these are 0. Versions before
+that write reasoning tokens, if there are any."""
+STREAMED, SENT = "gen_ai.request.stream", (USAGE[2][0], "gen_ai.usage.reasoning_tokens")
 
 
 def correct(call: LlmCall, span: Span) -> None:
@@ -66,7 +67,7 @@ def correct(call: LlmCall, span: Span) -> None:
         call.output_tokens += call.reasoning_tokens or 0
     is_streamed = span.attributes.get(STREAMED) == "true"
     # OpenLIT's log record has the cached tokens always.
-    if scope_name in ESTIMATE and is_streamed and CACHED not in span.attributes:
+    if scope_name in ESTIMATE and is_streamed and span.attributes.keys().isdisjoint(SENT):
         call.input_tokens = call.output_tokens = call.cached_input_tokens = None
 
 
