@@ -11,6 +11,8 @@ from otel_lightning.collector.refresh.refresher import Refresher
 
 PROMPT_SECONDS = 2.0
 """Lag above which deriving starts at once, without waiting for more spans."""
+LATE_SHARE = 1 / 3
+"""Part of `--max-lag` above which rows come late, so that batches may take longer."""
 MAX_RETRIES = 25
 """Retries of the same traces after which an alarm is raised; batches that give way to each other
 need a few."""
@@ -75,7 +77,11 @@ class Deriving:
         self.time_share.derived(ended - began)
         if step.ids:
             self._lag.derived(step.ids, step.seconds)
-            self._batch_size.took(step.batch_seconds, is_full=self._lag.has_more)
+            self._batch_size.took(
+                step.batch_seconds,
+                is_full=self._lag.has_more,
+                is_late=self._lag.work() > LATE_SHARE * self._settings.max_lag_seconds,
+            )
             self._earliest = ended + (ended - began)  # a pause as long as the work
         return True
 

@@ -63,11 +63,38 @@ def test_a_long_store_does_not_stop_storing_for_as_long() -> None:
     assert not sharing.is_deriving_due
 
 
-def test_a_batch_that_takes_long_makes_the_next_ones_smaller() -> None:
+@pytest.mark.parametrize("is_late", [False, True])
+def test_batches_that_take_long_become_smaller(*, is_late: bool) -> None:
+    size = BatchSize(most=25_000)
+    for _ in range(10):
+        size.took(size.spans * BATCH_SECONDS / 1_500, is_full=True, is_late=is_late)
+    assert size.spans == pytest.approx(1_500, rel=0.02)
+
+
+def test_batches_stay_small_while_rows_are_not_late() -> None:
     size = BatchSize(most=25_000)
     for _ in range(10):
         size.took(10 * BATCH_SECONDS, is_full=True)
     assert size.spans == LEAST_SPANS
+
+
+def test_late_batches_grow_if_small_ones_take_as_long() -> None:
+    # As if each batch searched tables for 20 seconds, and took half a millisecond a span.
+    size, spans, seconds = BatchSize(most=25_000), 0, 0.0
+    for number in range(30):
+        took = 20.0 + size.spans / 2_000
+        if number >= 10:
+            spans, seconds = spans + size.spans, seconds + took
+        size.took(took, is_full=True, is_late=True)
+    # Batches of LEAST_SPANS would derive 50 spans a second, those of 25,000 some 770.
+    assert spans / seconds > 500
+
+
+def test_batches_shrink_again_once_they_take_no_time_besides_their_spans() -> None:
+    size = BatchSize(most=25_000)
+    for number in range(60):
+        size.took((20.0 if number < 20 else 0.0) + size.spans / 2_000, is_full=True, is_late=True)
+    assert size.spans == pytest.approx(2_000 * BATCH_SECONDS, rel=0.02)
 
 
 def test_quick_batches_grow_to_the_limit_while_more_waits() -> None:

@@ -9,6 +9,8 @@ MOST_OWED_SECONDS = 3.0
 """Limit on the time owed to deriving, so that storing never waits longer."""
 BATCH_SECONDS = 2.0
 """Time that deriving one batch should take: nothing is stored meanwhile."""
+FIXED_TIMES = 2.0
+"""While rows come late, a batch may take so many times what it takes besides its spans."""
 LEAST_SPANS = 1_000
 """Fewest spans in a batch; the fixed cost of a batch is that of some hundred spans."""
 
@@ -42,7 +44,9 @@ class BatchSize:
     """How many spans to derive at once, so that a batch takes about `BATCH_SECONDS`.
 
     More at once cost less for each; how long they take depends on their texts, on the machine and
-    on what runs beside us.
+    on what runs beside us. A batch also takes a time that does not depend on its size: if a
+    conversation goes on that is no longer remembered, whole tables are searched, for seconds in a
+    large store. Then small batches would only take this time more often.
     """
 
     def __init__(self, most: int) -> None:
@@ -53,18 +57,24 @@ class BatchSize:
         """
         self._most = most
         self._spans = min(most, 5 * LEAST_SPANS)
+        self._fixed = 0.0
+        """Estimated time of a batch that does not depend on its size, in seconds."""
+        self._last: tuple[int, float] | None = None
+        """The size of the last full batch, and its time in seconds."""
 
     @property
     def spans(self) -> int:
         """Number of spans to derive next."""
         return self._spans
 
-    def took(self, seconds: float, *, is_full: bool) -> None:
+    def took(self, seconds: float, *, is_full: bool, is_late: bool = False) -> None:
         """Adapt to the time that a batch took.
 
         Args:
             seconds: Its time.
             is_full: Whether more spans were waiting: a smaller batch does not ask for larger ones.
+            is_late: Whether rows come late. Then batches may take longer than `BATCH_SECONDS` if
+                smaller ones would hardly take less.
 
         Example:
             >>> size = BatchSize(most=25_000)
@@ -75,9 +85,21 @@ class BatchSize:
             >>> size.spans
             5000
         """
+        if is_full:
+            self._estimate_fixed(seconds)
+        aim = max(BATCH_SECONDS, FIXED_TIMES * self._fixed) if is_late else BATCH_SECONDS
         # One step halves or doubles the size at most, so that one odd measurement changes little.
-        factor = min(max(BATCH_SECONDS / max(seconds, 1e-3), 0.5), 2.0 if is_full else 1.0)
+        factor = min(max(aim / max(seconds, 1e-3), 0.5), 2.0 if is_full else 1.0)
         # `most` may be below LEAST_SPANS; then memory decides.
         self._spans = max(
             min(round(factor * self._spans), self._most), min(LEAST_SPANS, self._most)
         )
+
+    def _estimate_fixed(self, seconds: float) -> None:
+        """Draw a line through the times of the last two batches, if their sizes differ enough."""
+        spans, last, self._last = self._spans, self._last, (self._spans, seconds)
+        if last is None or abs(spans - last[0]) < last[0] / 5:
+            self._fixed /= 2  # it has to be seen again
+            return
+        a_span = (seconds - last[1]) / (spans - last[0])
+        self._fixed = min(max(seconds - a_span * spans, 0.0), seconds)
