@@ -3,6 +3,7 @@
 import logging
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from support.running import LIMIT_S, Ingester, background, cli, eventually
+from support.stores import RELEASED, unpacked
 
 from otel_lightning.collector.files.process_file import run_file
 from otel_lightning.collector.store import Store, open_store
@@ -133,3 +135,17 @@ def test_a_store_is_opened_while_its_ingester_starts_and_while_it_stops(tmp_path
             assert store.server is None
             assert store.column("SELECT count(*) FROM spans") == [0]
         assert process.wait(LIMIT_S) == 0
+
+
+def test_a_store_is_opened_while_its_ingester_migrates_it(tmp_path: Path) -> None:
+    """The ingester holds the file before it has the tables of this version."""
+    path = unpacked(RELEASED[-1], tmp_path)
+    command = (sys.executable, "-m", "otel_lightning.collector", "--grpc", "none")
+    with background(*command, "--http", "127.0.0.1:0", "--store", path) as process:
+        is_served = False
+        while not is_served:
+            assert process.poll() is None
+            # Until the ingester holds the file this opens the file itself; then it waits.
+            with open_store(path, read_only=True) as store:
+                is_served = store.server is not None
+            time.sleep(0.1)

@@ -6,7 +6,8 @@ looks at the store after the ingester was killed. Nor is a number of one contain
 """
 
 import os
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from otel_lightning.collector.files.atomic import PRIVATE, is_locked, locked, replaced
@@ -18,6 +19,26 @@ _LOCKS: dict[Path, ExitStack] = {}
 def run_file(store_path: Path) -> Path:
     """Return the file that exists while a process serves a store; beside the store."""
     return store_path.with_name(store_path.name + ".run")
+
+
+def starting_file(store_path: Path) -> Path:
+    """Return the file that exists while a process is about to serve a store; beside the store."""
+    return store_path.with_name(store_path.name + ".starting")
+
+
+@contextmanager
+def starting(store_path: Path) -> Iterator[None]:
+    """Tell commands, while the block opens and migrates a store, that this process will serve it.
+
+    It is a hint only: if the file cannot be written or locked, commands do not wait.
+    """
+    path = starting_file(store_path)
+    with ExitStack() as held:
+        with suppress(OSError):  # a full disk, or another process that is about to serve it
+            path.touch(PRIVATE)
+            held.enter_context(locked(path, wait=False))
+            held.callback(path.unlink, missing_ok=True)
+        yield
 
 
 def write_process_file(path: Path, text: str) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from otel_lightning.collector.files.process_file import starting
 from otel_lightning.collector.files.reason import reason
 from otel_lightning.collector.last_run import Run
 from otel_lightning.collector.load.loader import Loader
@@ -91,8 +92,9 @@ def _serve(
 ) -> None:
     """Start the parts of the process, receive until it has to stop, and stop the parts."""
     filters = kept_filters.take(settings.store)
-    store = _open(settings)
-    stopping.run = run = Run(settings.store)
+    with starting(settings.store):
+        store = _open(settings)
+        stopping.run = run = Run(settings.store)
     erase_spilled(settings.store)
     _prepare_memory()
     parts = start_parts(settings, store, run, bound.connections, filters)

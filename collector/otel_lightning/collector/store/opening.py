@@ -19,7 +19,7 @@ from typing import TypeAlias
 import duckdb
 
 from otel_lightning.collector.files.links import followed
-from otel_lightning.collector.files.process_file import run_file, runs_still
+from otel_lightning.collector.files.process_file import run_file, runs_still, starting_file
 from otel_lightning.collector.store import migrate
 from otel_lightning.collector.store.answering import check_answers
 from otel_lightning.collector.store.connect import attach, connect
@@ -64,6 +64,10 @@ LOCKED = "Could not set lock"
 """What DuckDB says if another process holds the file."""
 STARTING_SECONDS = 10.0
 """Longest wait for an ingester that holds the file and answers no SQL yet, or no more."""
+MIGRATING_SECONDS = 600.0
+"""Longest wait for an ingester that opens the file, and may migrate it."""
+TOLD_SECONDS = 3.0
+"""After this wait for a migration, a command says that it waits."""
 OTHERS_LOG = re.compile(r"WAL does not match|WAL checkpoint iteration does not match")
 """What DuckDB says if the write-ahead log beside a file is not that file's own."""
 AGAIN_SECONDS = 0.1
@@ -99,26 +103,62 @@ def open_store(
             ingester that starts or stops. To write: if it is served by another version.
     """
     path = followed(Path(location))
-    deadline = time.monotonic() + STARTING_SECONDS
+    waiting = _Waiting(path)
     while True:
         try:
             return _open(path, create=create, read_only=read_only, to_serve=to_serve)
         except _HeldError as error:
-            if not _is_of_ingester(path):
-                raise
-            if time.monotonic() >= deadline:
-                raise StoreError(
-                    f"'{path}' is held by a lightning-ingest that starts or stops, and has "
-                    f"answered no SQL for {STARTING_SECONDS:g} seconds. Try again. "
-                    f"({error.__cause__})"
-                ) from error
+            waiting.go_on(error, to_serve=to_serve)
         time.sleep(AGAIN_SECONDS)
 
 
-def _is_of_ingester(path: Path) -> bool:
-    """Return whether an ingester runs that serves the store, or is about to."""
+class _Waiting:
+    """Waits for an ingester that holds a store and answers no SQL yet, or no more."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin to wait."""
+        self._path, self._began = path, time.monotonic()
+        self._deadline = self._began + STARTING_SECONDS
+        self._is_told = False
+
+    def go_on(self, error: _HeldError, *, to_serve: bool) -> None:
+        """Return if it is worth trying again.
+
+        Raises:
+            StoreError: If the process that holds the store is no ingester, or the wait was too
+                long.
+        """
+        now = time.monotonic()
+        # An ingester has announced its own start, too.
+        opens = not to_serve and _runs(starting_file(self._path))
+        if not opens and not _runs(run_file(self._path)):
+            raise error
+        if opens and now < self._began + MIGRATING_SECONDS:
+            self._tell(now)
+            self._deadline = now + STARTING_SECONDS
+        if now >= self._deadline:
+            raise StoreError(
+                f"'{self._path}' is held by a lightning-ingest that starts or stops, and has "
+                f"answered no SQL for {now - self._began:.0f} seconds. Try again. "
+                f"({error.__cause__})"
+            ) from error
+
+    def _tell(self, now: float) -> None:
+        if self._is_told or now < self._began + TOLD_SECONDS:
+            return
+        self._is_told = True
+        logger.warning(
+            "Waiting up to %g s for lightning-ingest, which opens '%s' and migrates it if it is of "
+            "an older version.",
+            MIGRATING_SECONDS,
+            self._path,
+        )
+
+
+def _runs(process_file: Path) -> bool:
+    """Return whether there is such a file, and the process that wrote it runs."""
     try:
-        return bool(runs_still(run_file(path)))
+        return bool(runs_still(process_file))
     except OSError:  # there is no such file
         return False
 
