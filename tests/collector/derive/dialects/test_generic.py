@@ -40,6 +40,23 @@ def test_the_parameters_of_an_action_of_browser_use_are_its_arguments() -> None:
     assert (waited.arguments, other.arguments) == ({"seconds": 1}, given)
 
 
+@pytest.mark.parametrize(
+    ("said", "row"),
+    [
+        ({"extracted_content": "The sun shines."}, ("The sun shines.", None)),
+        ({"error": "No such page"}, ("No such page", "tool_error")),
+    ],
+)
+def test_the_result_of_an_action_of_browser_use_is_what_the_model_is_told(
+    said: dict[str, str], row: tuple[str, str | None]
+) -> None:
+    """Its version 0.13 writes the whole object, and its span ends without an error."""
+    whole = {"is_done": False, "success": None, "error": None, "extracted_content": None, **said}
+    action = {"lmnr.span.type": "TOOL", "lmnr.span.input": {}, "lmnr.span.output": whole}
+    (tool,) = derive([span(action, name="navigate")], []).tool_calls
+    assert (tool.result, tool.error_type) == row
+
+
 def test_models_counts_names_and_threads_under_a_vendors_prefix_are_read() -> None:
     """DeepEval documents these for spans that its users write."""
     about = "confident.span."

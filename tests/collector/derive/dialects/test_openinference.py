@@ -283,6 +283,14 @@ def test_openinferences_tool_spans_may_name_the_tool_call_and_hold_mcps_blocks()
     assert (tool.tool_call_id, tool.result) == ("c1", "It shines.")
 
 
+@pytest.mark.parametrize("kind", ["AGENT", "TOOL"])
+def test_an_event_of_beeai_has_the_kind_of_what_it_belongs_to_and_is_no_row(kind: str) -> None:
+    event = {"openinference.span.kind": kind, "input.value": {"delta": "It is sunny."}}
+    event["metadata.path"] = "agent.requirement.final_answer"
+    assert read(span(event, name="final_answer")) is None
+    assert read(span(event, name="desk")) is not None
+
+
 def test_instructors_spans_around_a_model_call_are_no_tools() -> None:
     kind = {"openinference.span.kind": "TOOL", "output.value": '{"city": "Rome"}'}
     scope = "openinference.instrumentation.instructor"

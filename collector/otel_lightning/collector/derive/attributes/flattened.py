@@ -65,6 +65,28 @@ def items(shape: Shape, prefix: str) -> list[Any]:
     return tree if isinstance(tree, list) else []
 
 
+def lost_beginning(shape: Shape, prefix: str, role: str = "role") -> bool:
+    """Return whether a flattened list lacks its beginning.
+
+    OpenTelemetry's SDK for Python keeps 128 attributes of a span by default, and drops the oldest:
+    the first messages of a long history, and all that was written before them.
+
+    Args:
+        shape: The keys of the span.
+        prefix: The beginning of the keys, up to the number of the message.
+        role: The key of a message's role, below its number.
+    """
+    known = shape.known
+    if f"{prefix}0.{role}" in known:
+        return False
+    numbers = {
+        key.removeprefix(prefix).partition(".")[0] for key in shape.keys if key.startswith(prefix)
+    }
+    listed = {number for number in numbers if number.isdecimal()}
+    # A message of the user alone may have no role.
+    return bool(listed) and ("0" not in listed or f"{prefix}1.{role}" in known)
+
+
 def _tree(shape: Shape, prefix: str) -> Any:
     tree: dict[str, Any] = {}
     for key in shape.keys:

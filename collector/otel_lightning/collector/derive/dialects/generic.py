@@ -14,6 +14,7 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.dialects.semconv import counts as semconv_counts
+from otel_lightning.collector.derive.dialects.semconv import tools as semconv_tools
 from otel_lightning.collector.derive.messages import finish, payloads, token_counts
 from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
@@ -139,17 +140,22 @@ def _read_tool(span: Span, keys: Keys) -> ToolCall:
     match arguments:
         case {"action": str(named), "params": inner} if named == name:  # Browser Use's
             arguments = inner
-    result = _content(span, keys.output)
+    result, failure = _content(span, keys.output), None
     match result:
         case {"output": inner} if span.attributes.get(keys.kind) == TOOLS[1]:
             result = inner
-    return span_rows.tool_call(
+        case {"is_done": bool(), "extracted_content": found, "error": failure}:  # Browser Use's
+            result = failure if found is None else found
+    tool = span_rows.tool_call(
         span,
         name,
         tool_call_id=reading.text(span.attributes, "tool.call.id"),
         arguments=arguments,
         result=result,
     )
+    # Browser Use tells the model of an error, and its span ends without one.
+    tool.error_type = tool.error_type or (semconv_tools.TOOL_ERROR if failure else None)
+    return tool
 
 
 def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:

@@ -125,6 +125,7 @@ class _Plan:
         "has_total",
         "known_tools",
         "last_tools",
+        "lost_beginning",
         "parameters",
         "tools",
     )
@@ -139,6 +140,7 @@ class _Plan:
         self.has_total = not shape.known.isdisjoint(semconv_counts.TOTALS)
         self.tools = values_of([key for key in shape.keys if key.startswith(TOOLS)])
         self.known_tools: dict[tuple[str, ...], list[Any] | None] = {}
+        self.lost_beginning = flattened.lost_beginning(shape, "gen_ai.prompt.")
         self.last_tools: tuple[tuple[str, ...], list[Any] | None] = (), None
 
 
@@ -172,7 +174,8 @@ def _read_call(span: Span) -> LlmCall:
         call.finish_reason = finish.reason(semconv.finish_reasons(attributes)[0])
     # A text that is no JSON was not truncated.
     texts = [text for text in plan.contents(attributes) if text[:1] in JSON_STARTS]
-    return span_rows.completed(call, *texts, cut=span.scope_name in LAST_ONLY)
+    is_part = plan.lost_beginning or span.scope_name in LAST_ONLY
+    return span_rows.completed(call, *texts, cut=is_part)
 
 
 def _read_rerank(span: Span) -> Retrieval:

@@ -1,9 +1,10 @@
 """Records of a call by a provider's own SDK, beside those of a framework without response ids."""
 
+import json
 from typing import Any
 
 import pytest
-from support.spans import SECOND, chat, span, text_message
+from support.spans import SECOND, chat, span, text_message, trace_keys
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.links import ties
@@ -88,6 +89,41 @@ def test_records_without_counts_are_not_told_by_time_alone() -> None:
     for one in uncounted:
         del one.attributes["gen_ai.usage.output_tokens"]  # type: ignore[attr-defined]
     assert len(calls(*uncounted)) == 2
+
+
+def uncounted(answer: dict[str, Any] | None = None) -> tuple[Span, Span]:
+    """Return two records of a stream without counts, as OpenInference writes below LangChain.
+
+    LangChain asks for counts only at OpenAI's own address, and vLLM sends none unasked.
+    """
+    whole, own = framework("a", 0), sdk("b", 0.2)
+    own.attributes.update(span(chat([text_message("user", "Hi")], {}), id="b").attributes)  # type: ignore[attr-defined]
+    said = text_message("assistant", "Hello")
+    for one, output in ((whole, said), (own, answer or said)):
+        one.attributes["gen_ai.output.messages"] = json.dumps([output])  # type: ignore[index]
+        one.attributes["gen_ai.response.finish_reasons"] = '["stop"]'  # type: ignore[index]
+        for key in ("input_tokens", "output_tokens"):
+            one.attributes.pop(f"gen_ai.usage.{key}", None)  # type: ignore[attr-defined]
+    return whole, own
+
+
+def test_two_records_of_a_stream_without_counts_are_one_call() -> None:
+    whole, own = uncounted()
+    (call,) = calls(whole, own)
+    assert (call.span_id, call.response_id, call.merged_span_ids) == ("a", "msg_b", ["b"])
+    assert trace_keys([whole], []) & trace_keys([own], [])
+
+
+def test_without_counts_another_answer_or_time_is_another_call() -> None:
+    assert len(calls(*uncounted(text_message("assistant", "Bye")))) == 2
+    whole, own = uncounted()
+    assert len(calls(whole, own._replace(start_ns=3 * SECOND, end_ns=4 * SECOND))) == 2
+
+
+def test_streams_without_counts_at_once_stay_apart() -> None:
+    whole, own = uncounted()
+    again = whole._replace(trace_id="tc", span_id="c")
+    assert len(calls(whole, own, again)) == 3
 
 
 @pytest.mark.parametrize("other", [sdk("b", 2), sdk("b", 0.2, tokens=8)])

@@ -102,7 +102,14 @@ def _read_call(plan: calls.Plan, operation: str, span: Span) -> LlmCall | None:
     return calls.read(span, plan, operation)
 
 
+def _is_event(span: Span) -> bool:
+    """Return whether a span is BeeAI's event inside an agent or a tool, whose kind it has."""
+    return span.attributes.get(EVENT_OF, "").endswith(f".{span.name}")
+
+
 def _read_agent(span: Span) -> AgentRun | None:
+    if _is_event(span):
+        return None
     name = reading.text(span.attributes, "agent.name", "gen_ai.agent.name", "graph.node.id")
     if span.scope_name == LANGCHAIN:
         about = json_text.as_object(json_text.parse(span.attributes.get(calls.METADATA)))
@@ -134,8 +141,7 @@ def _read_tool(span: Span) -> AgentRun | ToolCall | None:
     # such a name states it as `tool.name` too.
     if name.startswith("handoff to ") and named != name and (to := name[len("handoff to ") :]):
         return span_rows.agent_run(span, "handoff", to)
-    is_event = EVENT_OF in attributes and attributes[EVENT_OF].endswith(f".{name}")  # of a tool
-    if name == DSPY_FINISH or is_event:
+    if name == DSPY_FINISH or _is_event(span):
         return None
     result = value(attributes.get("output.value"))
     message = tool_values.tool_message(result)

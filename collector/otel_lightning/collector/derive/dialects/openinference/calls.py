@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive import span_rows
-from otel_lightning.collector.derive.attributes import graph_nodes, reading
+from otel_lightning.collector.derive.attributes import flattened, graph_nodes, reading
 from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.dialects import haystack
@@ -44,6 +44,7 @@ COUNTS = {
     "reasoning_tokens": "llm.token_count.completion_details.reasoning",
     "cache_creation_input_tokens": "llm.token_count.prompt_details.cache_write",
 }
+SENT = "llm.input_messages."
 CALLED = ("llm.token_count.total", "llm.output_messages.0.message.role")
 """Keys that only model calls have."""
 OWN = ("llm.", "lightning.")
@@ -74,6 +75,7 @@ class Plan:
         "has_prompts",
         "is_bare",
         "is_call",
+        "lost_beginning",
         "model",
         "parameters",
         "provider",
@@ -99,6 +101,7 @@ class Plan:
         # It names no model, and lacks the input or the output.
         self.is_bare = known.isdisjoint(MODELS) and not {INPUT, OUTPUT} <= known
         self.is_call = not known.isdisjoint(CALLED)
+        self.lost_beginning = flattened.lost_beginning(shape, SENT, "message.role")
 
 
 def read(span: Span, plan: Plan, operation: str) -> LlmCall | None:
@@ -157,8 +160,8 @@ def fill(call: LlmCall, span: Span) -> bool:
         call.agent_name = call.agent_name or graph_node(about)
     sent, answered = attributes.get(INPUT, ""), attributes.get(OUTPUT, "")
     request = _providers(json_text.parse(plan.request(attributes)))
-    is_joined = flattened_messages.is_joined(request)
-    is_cut = not _fill_request(call, span, plan, request) and (is_joined or _is_cut(sent, request))
+    is_part = flattened_messages.is_joined(request) or plan.lost_beginning
+    is_cut = not _fill_request(call, span, plan, request) and (is_part or _is_cut(sent, request))
     payload = _providers(json_text.parse(answered))
     body = _body(metadata) if '"body":' in metadata else None
     # What is a response was parsed, so it was not cut.

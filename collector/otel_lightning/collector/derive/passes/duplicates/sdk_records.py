@@ -4,12 +4,15 @@ Anthropic's SDK writes a span without messages for each call, and so do other pa
 is switched off. LangChain's packages do not know the response id and the input tokens of a streamed
 call, Monocle knows no response ids, and the other span is often in a trace of its own. What one
 record lacks, the other has: time, model and tokens tell then which records are of one call, unless
-several fit. Where both have the messages, the input must be the same, too.
+several fit. Where both have the messages, the input must be the same, too. A stream whose provider
+sent no token counts is known by the input, the answer and the time.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
+from otel_lightning.collector.derive.messages.packing import outputs
+from otel_lightning.collector.derive.passes.duplicates.equal_answers import comparable_parts
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import place_of
 
@@ -46,7 +49,9 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
         for at in sorted(ends):
             kinds = _kinds(call) if is_sdks else _frameworks_kinds(call)
             yield from ((f"{kind} {at}", is_sdks) for kind in kinds)
-    if call.history.input_hash and (_is_clients(call) or _is_frameworks(call)):
+    if call.history.input_hash and (
+        _is_clients(call) or _is_frameworks(call) or _is_uncounted(call)
+    ):
         kinds = _clients_kinds(call) if _is_clients(call) else [_kind(call)]
         for kind in kinds:
             yield f"{kind} {call.history.input_hash}", _is_clients(call)
@@ -63,7 +68,9 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     above = {(own.trace_id, own.parent_span_id) for own in of_sdk}
     wholes: dict[tuple[object, ...], list[LlmCall]] = defaultdict(list)
     known = set()
-    for call in filter(_is_frameworks, calls):
+    for call in calls:
+        if not (_is_frameworks(call) or _is_uncounted(call)):
+            continue
         # A record right above an SDK's is of the same call, so neither takes another one.
         if place_of(call) in above:
             known.add(place_of(call))
@@ -116,14 +123,26 @@ def _is_clients(call: LlmCall) -> bool:
 
 
 def _alike(whole: LlmCall, own: LlmCall) -> bool:
-    """Return whether two records with messages have the same input."""
-    return (
-        whole.history.input_hash is not None and whole.history.input_hash == own.history.input_hash
-    )
+    """Return whether two records have the same input and, without counts, the same answer."""
+    asked = whole.history.input_hash
+    is_known = asked is not None and asked == own.history.input_hash
+    return is_known and (_has_count_or_error(whole) or _same_answer(whole, own))
+
+
+def _same_answer(one: LlmCall, other: LlmCall) -> bool:
+    parts, other_parts = comparable_parts(outputs(one)), comparable_parts(outputs(other))
+    same_ids = one.history.tool_call_ids == other.history.tool_call_ids
+    return bool(parts) and parts == other_parts and same_ids
 
 
 def _is_frameworks(call: LlmCall) -> bool:
     return call.response_id is None and call.content != "absent" and _has_count_or_error(call)
+
+
+def _is_uncounted(call: LlmCall) -> bool:
+    """Return whether a framework wrote this for a stream of which the provider sent no counts."""
+    is_whole = call.response_id is None and call.content == "full"
+    return is_whole and call.finish_reason is not None and not _has_count_or_error(call)
 
 
 def _is_answered(call: LlmCall) -> bool:
