@@ -245,6 +245,23 @@ def test_option_that_cannot_be(
         assert told in error(logged, model, tmp_path, *options)
 
 
+@pytest.mark.parametrize("options", [["--find-lr"], ["--stop-early", "2"]])
+def test_validation_loss_without_rows_to_measure_it_by(
+    options: list[str], traces: "Traces", tokenizer: Any, model: Path, tmp_path: Path
+) -> None:
+    """--find-lr took the smallest learning rate then, as if all had diverged."""
+    for rollout, word, value in (("a", "left", 1.0), ("b", "right", 0.0)):
+        tokens = {"prompt_token_ids": [3], "output_messages": "[]"}
+        tokens["completion_token_ids"] = tokenizer.convert_tokens_to_ids([word, "<end>"])
+        traces.call(rollout, **tokens)
+        traces.reward(rollout, value)
+        traces.task(rollout, rollout)
+    run("transitions", "--store", traces.store(), "--held-out", "0")
+    message = error(traces, model, tmp_path, *options)
+    assert "measure the loss on a tenth of the training tasks" in message
+    assert "(0 tasks to measure by, 2 to learn from)" in message
+
+
 def test_what_divides_the_model_is_refused(
     logged: "Traces", model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

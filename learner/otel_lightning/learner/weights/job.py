@@ -188,16 +188,11 @@ class Job:
             The mean loss over training.
 
         Raises:
-            DataError: If the loss became NaN, or there is no row for the validation loss.
+            DataError: If the loss became NaN.
         """
         evaluation = _dataset(validation, self.folder / "validation") if validation else None
         callbacks: list[TrainerCallback] = [_Curve(self)]
         if self.training.stop_early is not None:
-            if evaluation is None:
-                raise DataError(
-                    "--stop-early needs a validation loss, but no validation task has rows to "
-                    "learn from. Collect more tasks, or leave it out."
-                )
             callbacks.append(EarlyStoppingCallback(self.training.stop_early))
         with _own_run_at_wandb():
             own_trainer = in_row_order(trainer)(

@@ -96,6 +96,11 @@ class Training:
                     f"pip install {tracker}"
                 )
 
+    @property
+    def needs_validation(self) -> bool:
+        """Whether a part of the training tasks only measures the loss."""
+        return self.stop_early is not None or self.find_lr
+
     def as_config(self, name: str) -> dict[str, Any]:
         """Write the settings as they are kept with a run."""
         return dataclasses.asdict(self) | {

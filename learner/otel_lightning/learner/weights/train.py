@@ -5,13 +5,15 @@ import math
 import random
 import warnings as python_warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.reward_range import reward_range
 from otel_lightning.learner.task_splits import HELD_OUT, TRAIN, position
 from otel_lightning.learner.weights import algorithms
@@ -205,10 +207,11 @@ def _prepare(rows: pl.DataFrame, loaded: Loaded, recipe: Recipe) -> Data:
         behavior = with_behavior(tokenized, loaded.model, training.batch_size, recipe.name)
         tokenized.examples, temperature, metrics["recomputed_logprobs"] = behavior
     train, validation, held_out = _split(tokenized, training, recipe.control)
+    measured = _validation_rows(train, validation, recipe)
     train_rows = algorithm.rows(train, settings)
     return Data(
         train=train_rows,
-        validation=algorithm.rows(validation, settings) if validation else [],
+        validation=measured,
         held_out=held_out,
         history=[e for e in tokenized.examples if e.split == TRAIN],
         skipped=tokenized.skipped,
@@ -218,6 +221,31 @@ def _prepare(rows: pl.DataFrame, loaded: Loaded, recipe: Recipe) -> Data:
         warnings=warnings(tokenized.examples, tokenized)
         + ([] if mean is None else [baseline_warning(mean)]),
     )
+
+
+def _validation_rows(
+    train: Sequence[Example], validation: Sequence[Example], recipe: Recipe
+) -> list[Row]:
+    """Make the rows that measure the validation loss, if an option needs one.
+
+    Raises:
+        DataError: If there is none: without a loss, no learning rate or step is better than others.
+    """
+    if not recipe.training.needs_validation:
+        return []
+    rows: list[Row] = []
+    # The error would speak of the train split.
+    with suppress(DataError):
+        rows = recipe.algorithm.rows(validation, recipe.settings)
+    if not rows or not train:
+        measuring, learning = (len({e.task for e in part}) for part in (validation, train))
+        raise DataError(
+            "--find-lr and --stop-early measure the loss on a tenth of the training tasks, chosen "
+            "by a hash, and learn from the others. One of the two parts has no row here "
+            f"({number_of(measuring, 'task')} to measure by, {learning} to learn from). Collect "
+            "rollouts of more tasks, or leave the option out."
+        )
+    return rows
 
 
 def _context_length(model: Any) -> int | None:
@@ -240,7 +268,7 @@ def _split(
     elif control is not None:
         train = with_shuffled_lengths(train, control)
     held_out = [e for e in tokenized.examples if e.split == HELD_OUT]
-    if training.stop_early is None and not training.find_lr:
+    if not training.needs_validation:
         return train, [], held_out
     # The prefix makes this division independent of the one that holds tasks out.
     names = {e.task for e in train}
