@@ -161,6 +161,19 @@ def test_lines_that_nobody_reads_are_dropped_and_counted(tmp_path: Path) -> None
     os.close(its)
 
 
+def test_lines_for_a_reader_that_has_ended_are_counted_at_once(tmp_path: Path) -> None:
+    store, (ours, its) = tmp_path / "t.duckdb", os.pipe()
+    with background(*COMMAND, *ADDRESSES, store, stderr=its) as process:
+        http = json.loads(written_by(process, tmp_path / "t.duckdb.server"))["http"]
+        os.close(its)
+        os.close(ours)
+        assert send(http, path="/v1/trace").status == 404  # is logged
+        eventually(lambda: metric(http, "lightning_dropped_log_lines") == 1)
+        stores(http, store, "one")
+        process.terminate()
+        assert process.wait(60) == 0
+
+
 def test_sighup_without_certificates_does_not_end_a_service(ingester: Ingester) -> None:
     ingester.process.send_signal(signal.SIGHUP)
     stores(ingester.http, ingester.store, "one")

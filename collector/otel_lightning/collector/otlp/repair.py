@@ -9,6 +9,7 @@ scope that cannot be parsed.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -41,6 +42,8 @@ def repair(kind: type[Message], body: bytes) -> bytes:
     Raises:
         DecodeError: If the bytes outside its records are damaged.
     """
+    with suppress(DecodeError):  # mostly a text is at fault, and no record has to be looked at
+        return repair_texts(kind, body)
     pool = _pool_with_opaque_records(kind.DESCRIPTOR.file)
     request = GetMessageClass(pool.FindMessageTypeByName(kind.DESCRIPTOR.full_name))()
     request.ParseFromString(body)

@@ -68,8 +68,8 @@ class Writer:
         self._waiting = bytearray()
         self._unreported = 0
         self._is_stuck = False
-        self.dropped = 0
-        """Number of lines that were dropped since the start."""
+        self._has_reader = True
+        self._dropped = 0
         threading.Thread(target=self._write, name="log", daemon=True).start()
 
     def take(self, text: str) -> None:
@@ -79,11 +79,17 @@ class Writer:
             # Also after one that was dropped, until their number is written in their place.
             if self._unreported or len(self._waiting) + len(line) > KEPT_BYTES:
                 self._unreported += 1
-                self.dropped += 1
+                self._dropped += 1
                 return
             self._waiting += line
             self._changed.notify_all()
             self._wait_until_written(SHORT_SECONDS)
+
+    @property
+    def dropped(self) -> int:
+        """Number of lines that were dropped, or wait for a reader that has ended."""
+        with self._changed:
+            return self._dropped + (0 if self._has_reader else self._waiting.count(b"\n"))
 
     def flush(self) -> None:
         """Wait until all lines are written, unless nobody reads them."""
@@ -104,7 +110,9 @@ class Writer:
                 # Not more than a pipe or terminal that is ready takes without waiting.
                 try:
                     written = os.write(self._descriptor, part)
-                except OSError:  # its reader has ended, or its disk is full
+                    self._has_reader = True
+                except OSError as error:  # its reader has ended, or its disk is full
+                    self._has_reader = not isinstance(error, BrokenPipeError)
                     time.sleep(LOOK_SECONDS)
             with self._changed:
                 del self._waiting[:written]
