@@ -7,6 +7,7 @@ import random
 import re
 import resource
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from support.examples import examples
 from support.running import eventually
 
 from otel_lightning.collector.alarms import RECEIVING
-from otel_lightning.collector.spool import segments
+from otel_lightning.collector.spool import disk_time, segments
 from otel_lightning.collector.spool import spool as spool_module
 from otel_lightning.collector.spool.folder import SET_ASIDE
 from otel_lightning.collector.spool.format import (
@@ -307,6 +308,25 @@ def test_after_a_failed_sync_requests_are_taken_again_once_the_disk_syncs_a_new_
         assert not spool.alarms.raised()
     with opened(tmp_path) as spool:
         assert bodies(spool) == [b"kept", b"after"]
+
+
+def test_a_disk_whose_every_write_is_slow_is_an_alarm_until_one_is_quick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two writes nothing told it, though no sender waits so long."""
+    monkeypatch.setattr(disk_time, "STALLED_SECONDS", 0.2)
+    with opened(tmp_path) as spool:
+        with monkeypatch.context() as slow:
+            slow.setattr("os.fdatasync", lambda _file: time.sleep(0.3))
+            for _ in range(2):
+                done = spool.append("traces", b"slow")
+                eventually(lambda: spool.disk_time.is_stalled)
+                spool.alarms.raise_alarm(RECEIVING, disk_time.HANGS)  # as the supervisor does
+                done.result(60)
+                assert spool.alarms.is_raised(RECEIVING)
+        append(spool, b"quick")
+        assert not spool.alarms.raised()
+        assert bodies(spool) == [b"slow", b"slow", b"quick"]
 
 
 def test_a_folder_that_was_moved_with_its_parent_is_not_created_again(tmp_path: Path) -> None:

@@ -14,15 +14,18 @@ class DiskTime:
     def __init__(self) -> None:
         """Begin without a write."""
         self._since: float | None = None
+        self.was_slow = False
+        """Whether the last block took so long that the next one may exceed `STALLED_SECONDS`."""
 
     @contextmanager
     def spent(self) -> Iterator[None]:
         """Count the time of the block."""
-        self._since = time.monotonic()
+        self._since = began = time.monotonic()
         try:
             yield
         finally:
             self._since = None
+            self.was_slow = time.monotonic() - began > STALLED_SECONDS / 2
 
     @property
     def is_stalled(self) -> bool:

@@ -303,7 +303,10 @@ class Spool:
         return str(error)
 
     def _note_written(self, size: int) -> None:
-        """Clear the alarm, after this size was written, if all that was refused would fit."""
-        if not self._failed and size >= self._refused_bytes:
+        """Clear the alarm, after this size was written, if all that was refused would fit.
+
+        After a slow write it stays: senders have given up by then, and the next one may be as slow.
+        """
+        if not self._failed and not self.disk_time.was_slow and size >= self._refused_bytes:
             self._refused_bytes = 0
             self.alarms.clear(RECEIVING)
