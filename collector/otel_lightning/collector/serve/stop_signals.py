@@ -24,9 +24,14 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.deadline: float | None = None
+        """Time until which draining may take, in seconds of `time.monotonic()`; None before the
+        first signal."""
         self.exit_code = 0
+        """Exit code of the process if it does not end by itself in time."""
         self.then: Callable[[], object] = lambda: None
+        """Called by the first signal, in the main thread."""
         self.run: Run | None = None
+        """The record of this process for the next one; None until the store is open."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask)
         if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # not started by nohup

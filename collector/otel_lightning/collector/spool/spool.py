@@ -15,7 +15,7 @@ import threading
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from otel_lightning.collector.alarms import RECEIVING, Alarms
 from otel_lightning.collector.files.atomic import locked
@@ -39,6 +39,16 @@ class SpoolError(Exception):
     """The spool accepts no requests at present; the sender should retry."""
 
 
+class _Work(NamedTuple):
+    """What the writer thread takes from the queue at once, in the order in which it is done."""
+
+    requests: list[WaitingRequest]
+    segment_start: Future[Position] | None
+    """Who waits for a new segment after them; gets its start."""
+    stops: bool
+    """Whether the thread ends after them."""
+
+
 class Spool:
     """An append-only log of requests in a folder, with one writer thread and one reader."""
 
@@ -51,6 +61,7 @@ class Spool:
         self.folder = folder
         self.backlog_bytes = backlog_bytes
         self.arrived = threading.Event()
+        """Wakes the loader: set when requests are durable, or when other work waits for it."""
         self.backpressure: Backpressure | None = None
         """How senders are slowed; None accepts as fast as requests are written."""
         self.alarms = Alarms()
@@ -175,13 +186,13 @@ class Spool:
 
     def _write(self) -> None:
         while True:
-            batch, stop, start = self._wait()
-            if batch:
-                self._write_batch(batch)
-            if start:
-                self._begin_segment(start)
-            self._pause(sum(len(item.body) for item in batch))
-            if stop:
+            work = self._wait()
+            if work.requests:
+                self._write_batch(work.requests)
+            if work.segment_start:
+                self._begin_segment(work.segment_start)
+            self._pause(sum(len(item.body) for item in work.requests))
+            if work.stops:
                 return
 
     def _begin_segment(self, start: Future[Position]) -> None:
@@ -195,23 +206,19 @@ class Spool:
         else:
             start.set_result(self._segments.end)
 
-    def _wait(self) -> tuple[list[WaitingRequest], bool, Future[Position] | None]:
-        """Wait for requests, and return those in the queue, up to `BATCH`.
-
-        Returns:
-            The requests, whether to stop after them, and who waits for a new segment after them.
-        """
+    def _wait(self) -> _Work:
+        """Wait for requests, and take those in the queue, up to `BATCH`."""
         batch: list[WaitingRequest] = []
         item = self._next()
         while isinstance(item, WaitingRequest):
             batch.append(item)
             if len(batch) == BATCH:
-                return batch, False, None
+                return _Work(batch, None, stops=False)
             try:
                 item = self._queue.get_nowait()
             except queue.Empty:
-                return batch, False, None
-        return batch, item is None, item
+                return _Work(batch, None, stops=False)
+        return _Work(batch, item, stops=item is None)
 
     def _next(self) -> WaitingRequest | Future[Position] | None:
         """Wait for a request, and every `LOOK_SECONDS` check the file."""

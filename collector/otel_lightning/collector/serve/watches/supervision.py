@@ -78,7 +78,8 @@ class Supervisor(BackgroundThread):
             run: Has the ends of previous processes.
         """
         super().__init__("supervisor", LOOK_SECONDS)
-        self._loader, self._spool, self._alarms, self._last = loader, spool, alarms, run
+        self._loader, self._spool, self._alarms = loader, spool, alarms
+        self._last_run = run
         self._oldest = OldestRequest(spool)
         self._background = [loader.worker_watch, *background, self]
         self._servers: list[threading.Thread] = []
@@ -93,7 +94,7 @@ class Supervisor(BackgroundThread):
     @property
     def former_end_seconds(self) -> float:
         """When the process before ended, if nobody had asked it to, in Unix seconds; else 0."""
-        return self._last.previous_end.at if self._last.previous_end else 0.0
+        return self._last_run.previous_end.at if self._last_run.previous_end else 0.0
 
     def oldest_ns(self) -> int | None:
         """Return when the oldest request that is not stored was received, in Unix nanoseconds.
@@ -139,7 +140,7 @@ class Supervisor(BackgroundThread):
             for name, total in self._restarts().items()
             if self._repetitions[name].is_frequent(total)
         ]
-        if self._last.recent_ends(WITHIN_SECONDS) >= MANY:
+        if self._last_run.recent_ends(WITHIN_SECONDS) >= MANY:
             frequent.append("lightning-ingest itself")
         if frequent:
             failed = f"failed {MANY} times or more within {WITHIN_SECONDS:g} s; see the log"
