@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from otel_lightning.collector.derive import time_order
+from otel_lightning.collector.derive.attributes import graph_nodes
 from otel_lightning.collector.derive.histories import lost_arguments
 from otel_lightning.collector.derive.histories.lost_arguments import history
 from otel_lightning.collector.derive.histories.state import ToolTexts, state_hash
@@ -207,7 +208,11 @@ def _numbered(calls: Iterable[LlmCall], assigned: Rollouts) -> list[LlmCall]:
 def _inherit(derived: Derived, nodes: Nodes, conversation_ids: Mapping[Place, str]) -> None:
     """Fill in the agent, conversation and tools that only a span around a call states."""
     agents = [run for run in derived.agent_runs if run.kind == "agent"]
-    named = {(run.trace_id, run.span_id): run.name for run in agents if run.name}
+    named = {
+        (run.trace_id, run.span_id): run.name
+        for run in agents
+        if run.name and run.name != graph_nodes.UNNAMED
+    }
     offered = {(run.trace_id, run.span_id): run.tool_definitions or [] for run in agents}
     # From the parent, because that of a merged call is the parent of its outermost record.
     above_calls = [(call.trace_id, call.parent_span_id or "") for call in derived.llm_calls]

@@ -17,6 +17,8 @@ HOOKS = tuple(f".{when}_{what}" for when in ("before", "after") for what in ("ag
 """How the names of the nodes of LangChain's middleware end."""
 
 
+UNNAMED = "LangGraph"
+"""The name of a graph that nobody named."""
 ONLY_NODE = "agent"
 """The node of LangGraph's older agents that asks the model. Graphs of other people have it, too, so
 it is the name where no node is around it."""

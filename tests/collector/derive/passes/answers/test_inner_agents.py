@@ -46,3 +46,21 @@ def test_spans_in_a_circle_name_no_agent() -> None:
     given = [one._replace(parent_span_id="s1") for one in call_below("inner", "model")]
     (call,) = derive(given, []).llm_calls
     assert call.agent_name == "outer"
+
+
+@pytest.mark.parametrize(
+    ("name", "stated", "agent"),
+    [
+        ("invoke_agent", {}, None),
+        ("invoke_agent LangGraph", {"gen_ai.agent.name": "LangGraph"}, None),
+        ("invoke_agent helper", {"gen_ai.agent.name": "helper"}, "helper"),
+        ("helper", {}, "helper"),
+    ],
+)
+def test_a_call_below_an_agent_that_nobody_named_has_no_agent(
+    name: str, stated: dict[str, str], agent: str | None
+) -> None:
+    above = span({"gen_ai.operation.name": "invoke_agent", **stated}, id="run", name=name)
+    call = span(chat([QUESTION], ANSWER), id="call", parent="run")
+    (call_row,) = derive([above, call], []).llm_calls
+    assert call_row.agent_name == agent

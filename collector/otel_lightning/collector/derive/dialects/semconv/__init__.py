@@ -192,4 +192,6 @@ def is_answered(span: Span) -> bool:
 
 def _agent_name(span: Span) -> str | None:
     keys = ("gen_ai.agent.name", "gen_ai.workflow.name", "traceloop.entity.name")
-    return reading.text(span.attributes, *keys, "traceloop.workflow.name") or span.name
+    named = reading.text(span.attributes, *keys, "traceloop.workflow.name")
+    # OpenTelemetry's package for LangChain calls the span of an agent without a name like that.
+    return named or (None if span.name == INVOKED else span.name)
