@@ -80,6 +80,12 @@ def test_a_reason_that_the_provider_did_not_give_cuts_only_a_stream(
     assert (call.finish_reason, call.error_type, call.content) == (None, None, content)
 
 
+def test_a_stream_that_was_closed_before_its_first_word_did_not_fail() -> None:
+    answer = {"role": "assistant", "parts": [], "finish_reason": "error"}
+    call = only_call(span(chat([QUESTION], answer, {"gen_ai.request.stream": True})))
+    assert (call.finish_reason, call.error_type, call.content) == (None, None, "truncated")
+
+
 def ended_with_text(reason: str, more: dict[str, Any]) -> LlmCall:
     answer = {**text_message("assistant", "It is"), "finish_reason": reason}
     return only_call(span(chat([QUESTION], answer, more)))
