@@ -41,9 +41,10 @@ class End:
 
     @property
     def sentence(self) -> str:
-        """The time and the reason of the end, in one sentence."""
+        """The time and the reason of the end, without a full stop: more may follow."""
         at = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds")
-        return f"process {self.pid} was not asked to stop, and ended at about {at}: {self.why}"
+        why = self.why.removesuffix(".")
+        return f"process {self.pid} was not asked to stop, and ended at about {at}: {why}"
 
 
 @dataclass(frozen=True, slots=True)

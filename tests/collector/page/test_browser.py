@@ -194,6 +194,29 @@ def test_each_page_fits_a_narrow_window(tab: Tab) -> None:
         assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
 
 
+def test_long_names_and_ids_push_nothing_out_of_the_window(browser: Any, tmp_path: Path) -> None:
+    trace, word = Trace(1, service="s" * 200), "w" * 200
+    named = {"gen_ai.agent.name": word, "lightning.rollout.id": word, "gen_ai.request.model": word}
+    trace.span("chat", {"gen_ai.operation.name": "chat", **named}, 1)
+    with open_store(tmp_path / "t.duckdb") as store:
+        add(store, [trace.request.SerializeToString()])
+    ingester = start(tmp_path / "t.duckdb")
+    try:
+        tab = Tab(browser, ingester)
+        for width in (1200, 360):
+            tab.page.set_viewport_size({"width": width, "height": 800})
+            for path in ("/ui", "/ui/rollouts", f"/ui/rollouts/{word}"):
+                tab.go(path)
+                inside = "(element) => element.scrollWidth <= element.clientWidth"
+                assert tab.page.locator("html").evaluate(inside), (path, width)
+                # A table may scroll in a narrow window.
+                for part in tab.page.locator(".step > header, .scroll").all()[: width // 400]:
+                    assert part.evaluate(inside), (path, width)
+        tab.context.close()
+    finally:
+        ingester.stop()
+
+
 def test_a_long_arm_pushes_no_column_out_of_a_wide_window(tab: Tab) -> None:
     tab.go("/ui/rollouts?id=rollout-0900")
     assert "longlong" in tab.page.locator("tbody").inner_text()

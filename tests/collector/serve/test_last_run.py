@@ -20,6 +20,7 @@ from otel_lightning.collector.files.process_file import run_file
 from otel_lightning.collector.last_run import (
     KILLED,
     MACHINE,
+    End,
     Run,
     is_running,
     unasked_end,
@@ -161,6 +162,10 @@ def test_an_error_that_ended_it_is_reported(tmp_path: Path) -> None:
     end = unasked_end(store)
     assert end
     assert end.sentence.endswith("RuntimeError: the loader thread ended by itself")
+
+
+def test_the_full_stop_of_an_error_is_left_to_the_line_that_quotes_it() -> None:
+    assert End(1, 0.0, "it ended by itself. Start it again.").sentence.endswith("Start it again")
 
 
 def test_a_machine_that_stopped_is_reported_as_that(tmp_path: Path) -> None:
