@@ -51,7 +51,10 @@ def test_calls_tools_and_rollouts_equal_those_of_the_recorded_tasks(recording: s
     assert trial_rows.of_derived(derived) == trial_rows.of_truth(capture.truth, ANYTHING)
 
 
-@pytest.mark.parametrize("recording", ["autogen_teams/tasks", "ag2/long"])
+@pytest.mark.parametrize(
+    "recording",
+    ["autogen_teams/tasks", "ag2/long", "otel_botocore/cached", "openinference_bedrock/thinking"],
+)
 def test_each_task_of_a_recording_is_one_rollout(recording: str) -> None:
     capture = load(DATA / f"{recording}.truth.json")
     pairs = pair(derive(capture.spans, capture.logs), capture.truth)

@@ -161,8 +161,8 @@ class LlmCall:
     """Whether the recorded end may be later than the answer, so that the next call may have started
     before it."""
     lost_arguments: bool = False
-    """Whether the instrumentation may have lost the arguments of tool calls; then they are looked
-    for in later histories."""
+    """Whether the instrumentation may have lost the arguments of tool calls, or the text beside
+    them; then they are looked for in later histories."""
     from_executions: bool = False
     """Whether tool calls of the answer are known from their executions only."""
     answered_at: int | None = None

@@ -230,3 +230,16 @@ def test_a_reranking_in_the_flattened_layout_is_no_model_call() -> None:
 def test_traceloops_tasks_are_no_tools_if_a_processor_calls_them_so() -> None:
     task = {"traceloop.span.kind": "task", "openinference.span.kind": "TOOL", "input.value": "x"}
     assert not derive([span(task, name="plan.task")], []).tool_calls
+
+
+@pytest.mark.parametrize(("tools", "content"), [(["sun"], "truncated"), ([], "full")])
+def test_an_answer_of_ollama_may_have_lost_its_tool_calls(tools: list[str], content: str) -> None:
+    given = {
+        "llm.request.type": "chat",
+        "gen_ai.prompt.0.role": "user",
+        "gen_ai.prompt.0.content": "Is it sunny in Rome?",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": "I will look.",
+        **{f"llm.request.functions.{at}.name": name for at, name in enumerate(tools)},
+    }
+    assert read_call(span(given, scope="opentelemetry.instrumentation.ollama")).content == content

@@ -1,4 +1,4 @@
-"""Tool calls whose arguments an instrumentation lost in a stream, and that later calls repeat."""
+"""What an instrumentation lost of answers with tool calls, and later calls repeat."""
 
 import pytest
 from support.spans import chat, span, text_message, tool_request, tool_response
@@ -47,6 +47,34 @@ def test_lost_arguments_that_nobody_repeats_are_unknown(scope: str) -> None:
     (message,) = call.output_messages or ()
     assert "arguments" not in message["parts"][0]
     assert call.content == "redacted"
+
+
+def said(scope: str) -> Derived:
+    """Return both calls of a task whose first answer lacks the text beside its tool call."""
+    request = tool_request("c1", "sun", {"city": "Rome"})
+    text = {"type": "text", "content": "I will look."}
+    whole = {**request, "parts": [text, *request["parts"]]}
+    history = [QUESTION, whole, tool_response("c1", "It shines.")]
+    return derive(
+        [
+            span(chat([QUESTION], request), trace="a", at=1, ends=1.5, scope=scope),
+            span(chat(history, text_message("assistant", "Yes.")), trace="b", at=3, scope=scope),
+        ],
+        [],
+    )
+
+
+def test_a_later_history_tells_the_text_that_an_answer_lost() -> None:
+    first, second = said("opentelemetry.instrumentation.botocore.bedrock-runtime").llm_calls
+    (message,) = first.output_messages or ()
+    assert [part["type"] for part in message["parts"]] == ["text", "tool_call"]
+    assert (first.rollout_id, first.content) == (second.rollout_id, "full")
+
+
+def test_the_answers_of_packages_that_lose_no_text_are_what_the_model_said() -> None:
+    first, _ = said("opentelemetry.instrumentation.anthropic").llm_calls
+    (message,) = first.output_messages or ()
+    assert [part["type"] for part in message["parts"]] == ["tool_call"]
 
 
 def test_other_packages_empty_arguments_are_what_the_model_said() -> None:

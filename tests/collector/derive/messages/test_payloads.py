@@ -172,11 +172,13 @@ def test_a_response_of_ollamas_says_its_model_usage_reasoning_and_tool_calls(
 def test_a_response_of_coheres_says_its_id_usage_plan_and_tool_calls() -> None:
     asked = {"id": "c1", "type": "function", "function": {"name": "sun", "arguments": "{}"}}
     message = {"role": "assistant", "tool_plan": "I ask.", "tool_calls": [asked]}
-    counts = {"billed_units": {"input_tokens": 5}, "tokens": {"input_tokens": 31}}
+    tokens = {"input_tokens": 31}
+    counts = {"billed_units": {"input_tokens": 5}, "tokens": tokens, "cached_tokens": 16}
     response = {"id": "r1", "finish_reason": "TOOL_CALL", "message": message, "usage": counts}
     history = [{"role": "user", "content": "Hi"}, message]
     call = read_call({"model": "m", "messages": history}, response)
-    assert (call.response_id, call.finish_reason, call.input_tokens) == ("r1", "tool_calls", 31)
+    assert (call.response_id, call.finish_reason) == ("r1", "tool_calls")
+    assert (call.input_tokens, call.cached_input_tokens) == (31, 16)
     for turn in ((call.output_messages or [])[0], (call.input_messages or [])[1]):
         plan, part = turn["parts"]
         assert plan == {"type": "reasoning", "content": "I ask."}

@@ -45,6 +45,8 @@ NAMES_ONLY = {"opentelemetry.instrumentation.haystack"}
 """Scopes of packages that write the names of an answer's fields (`replies`) and not its texts."""
 LAST_ONLY = {"opentelemetry.instrumentation.vertexai"}
 """Scopes of packages that write of an input only what is new, without the system's instructions."""
+NO_TOOL_CALLS = {"opentelemetry.instrumentation.ollama"}
+"""Scopes of packages that leave the tool calls out of an answer, and do not say that it has any."""
 RESPONSES = "response"
 """Netra's type of a request of the Responses API."""
 RERANK = "rerank"
@@ -174,8 +176,13 @@ def _read_call(span: Span) -> LlmCall:
         call.finish_reason = finish.reason(semconv.finish_reasons(attributes)[0])
     # A text that is no JSON was not truncated.
     texts = [text for text in plan.contents(attributes) if text[:1] in JSON_STARTS]
-    is_part = plan.lost_beginning or span.scope_name in LAST_ONLY
+    is_part = plan.lost_beginning or span.scope_name in LAST_ONLY or _lacks_calls(call, span)
     return span_rows.completed(call, *texts, cut=is_part)
+
+
+def _lacks_calls(call: LlmCall, span: Span) -> bool:
+    """Return whether the answer may have had tool calls that its package leaves out."""
+    return span.scope_name in NO_TOOL_CALLS and bool(call.tool_definitions and call.output_messages)
 
 
 def _read_rerank(span: Span) -> Retrieval:

@@ -1,7 +1,8 @@
-"""Tool calls whose arguments an instrumentation lost: unknown until a later history repeats them.
+"""What an instrumentation lost of an answer with tool calls: unknown until a history repeats it.
 
 Of a streamed answer of Anthropic's models some packages keep the tool call as it begins, with the
-arguments `{}`, and not the pieces of the arguments that follow.
+arguments `{}`, and not the pieces of the arguments that follow. Others leave out the text beside
+tool calls.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ def forget(call: LlmCall) -> None:
 
 
 def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
-    """Hash a call's messages; where arguments may be lost, also without any of them.
+    """Hash a call's messages; where an answer may have lost something, also without what it may be.
 
     The ids of tool calls are left, so that rollouts which say the same are told apart by them.
     """
@@ -44,7 +45,7 @@ def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
 
 
 def recall(calls: Sequence[LlmCall]) -> None:
-    """Give tool calls the arguments that the history of a later call repeats.
+    """Give answers the arguments and the texts beside tool calls that a later history repeats.
 
     Args:
         calls: The model calls of one rollout, in order; changed in place.
@@ -53,15 +54,30 @@ def recall(calls: Sequence[LlmCall]) -> None:
         return
     sent = (message for call in calls for message in call.input_messages or ())
     stated: dict[str, Part] = {}
-    for part in (part for message in sent for part in _calls(message)):
-        if part.get("id") and "arguments" in part:
-            stated[part["id"]] = {key: part[key] for key in ARGUMENT_KEYS if key in part}
+    texts: dict[str, list[Part]] = {}
+    for message in sent:
+        for part in _calls(message):
+            if part.get("id") and "arguments" in part:
+                stated[part["id"]] = {key: part[key] for key in ARGUMENT_KEYS if key in part}
+                texts[part["id"]] = [one for one in message["parts"] if one["type"] == "text"]
     for call in calls:
         outputs = call.output_messages if call.lost_arguments else None
-        if any("arguments" not in part for one in outputs or () for part in _calls(one)):
-            # Copies, because kept rows may share the messages.
-            call.output_messages = [_with_stated(one, stated) for one in outputs or ()]
+        # Copies, because kept rows may share the messages.
+        whole = [_with_texts(_with_stated(one, stated), texts) for one in outputs or ()]
+        if whole != (outputs or []):
+            call.output_messages = whole
             span_rows.completed(call)
+
+
+def _with_texts(message: Message, texts: Mapping[str, list[Part]]) -> Message:
+    """Return an answer with the text beside its first tool call, unless it has a text itself."""
+    parts = message["parts"]
+    kinds = [part["type"] for part in parts]
+    if "text" in kinds or "tool_call" not in kinds:
+        return message
+    at = kinds.index("tool_call")
+    said = texts.get(parts[at].get("id") or "", [])
+    return {**message, "parts": [*parts[:at], *said, *parts[at:]]} if said else message
 
 
 def _with_stated(message: Message, stated: Mapping[str, Part]) -> Message:
@@ -80,8 +96,14 @@ def _calls(message: Message) -> Iterable[Part]:
 
 def _without(messages: list[Message] | None) -> list[Message] | None:
     return messages and [
-        {**message, "parts": [_bare(part) for part in message["parts"]]} for message in messages
+        {**message, "parts": [_bare(part) for part in _told_apart(message)]} for message in messages
     ]
+
+
+def _told_apart(message: Message) -> list[Part]:
+    """Return the tool calls of a message whose ids tell it from all others, else all its parts."""
+    calls = [*_calls(message)]
+    return calls if calls and all(part.get("id") for part in calls) else message["parts"]
 
 
 def _bare(part: Part) -> Part:

@@ -77,9 +77,9 @@ def usage(counts: Any) -> Usage:
     """
     if not isinstance(counts, dict):
         return Usage()
-    counts = (
-        json_text.object_under(counts, "tokens") or counts
-    )  # Cohere's, beside the units that it bills
+    # Cohere's are beside the units that it bills, and its cached tokens are beside both.
+    if own := json_text.object_under(counts, "tokens"):
+        counts = {**own, **{key: counts[key] for key in _PLAIN_CACHED if key in counts}}
     plan = _COUNTS[tuple(counts)]
     given, answered = _count(counts, plan.inputs), _count(counts, plan.outputs)
     if plan.is_plain:

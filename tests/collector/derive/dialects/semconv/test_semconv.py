@@ -325,6 +325,28 @@ def test_the_total_counts_bedrocks_cached_tokens_as_input() -> None:
     assert (call.input_tokens, call.output_tokens) == (47, 9)
 
 
+@pytest.mark.parametrize(("total", "counted"), [(None, 47), (40, 47), (56, 47)])
+def test_bedrocks_cached_tokens_are_input_whatever_the_total_is(
+    total: int | None, counted: int
+) -> None:
+    """Traceloop writes a total of its own, which lacks the cached tokens."""
+    cached = {"gen_ai.operation.name": "chat", "gen_ai.usage.cache_read.input_tokens": 16}
+    given = {key: value for key, value in gemini(9, total or 0).items() if value != 0}
+    scope = "opentelemetry.instrumentation.bedrock"
+    assert only_call(span({**given, **cached}, scope=scope)).input_tokens == counted
+
+
+def test_an_input_that_openlit_joined_to_one_text_is_truncated() -> None:
+    given = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.prompt": "user: Is it sunny?\nassistant: \ntool: It shines.",
+        "gen_ai.completion": "Yes.",
+    }
+    call = only_call(span(given, scope="openlit.otel.tracing"))
+    assert (call.input_messages, call.content) == (None, "truncated")
+    assert call.output_messages == [text_message("assistant", "Yes.")]
+
+
 def test_the_tokens_that_strands_wrote_to_bedrocks_cache_are_counted() -> None:
     """Bedrock leaves cached tokens out of the input tokens; only its total has them."""
     counted = {

@@ -16,6 +16,7 @@ from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.dialects import haystack
 from otel_lightning.collector.derive.dialects.openinference import flattened_messages
+from otel_lightning.collector.derive.histories import lost_arguments
 from otel_lightning.collector.derive.messages import (
     finish,
     langchain_results,
@@ -53,6 +54,13 @@ PROMPTS, CHOICES, EMBEDDED = "llm.prompts", "llm.choices.", "embedding.embedding
 REASONS = ("llm.finish_reason", "llm.output_messages.0.message.finish_reason")
 REASON = ".finish_reason"
 """How a key of the finish reason ends."""
+ANTHROPICS_STREAM = (
+    "openinference.instrumentation.bedrock",
+    "bedrock.invoke_model_with_response_stream",
+)
+"""The scope and the span's name of a streamed answer of Bedrock's `InvokeModel` in Python."""
+EMPTY = '{"text": "", '
+"""How an empty text in such an answer begins."""
 REASONED = "reasoning_content"
 """The key of the reasoning in an answer of a framework."""
 
@@ -117,6 +125,10 @@ def read(span: Span, plan: Plan, operation: str) -> LlmCall | None:
     call = span_rows.llm_call(span, NAME)
     call.operation = operation
     is_cut = fill(call, span) or _may_have_lost_parts(call)
+    if (span.scope_name, span.name) == ANTHROPICS_STREAM:
+        # A reasoning block becomes an empty text there, and what follows it may be lost.
+        lost_arguments.forget(call)
+        is_cut = is_cut or EMPTY in span.attributes.get(OUTPUT, "")
     span_rows.completed(call, cut=is_cut)
     redacted = flattened_messages.REDACTED in map(span.attributes.get, (INPUT, OUTPUT))
     if call.content == "absent" and redacted:

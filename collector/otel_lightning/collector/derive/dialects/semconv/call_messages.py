@@ -1,5 +1,6 @@
 """Messages of OpenTelemetry's GenAI conventions, from attributes, events and log records."""
 
+import re
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -24,6 +25,10 @@ OTHER_INPUTS = ("input", "input.value", "gen_ai.prompt", PROMPT_JSON)
 OTHER_OUTPUTS = ("output", "output.value", "gen_ai.completion", COMPLETION_JSON, "gen_ai.output")
 """Keys of content beside the conventions' model and usage: Pipecat's, OpenInference's, those of
 Spring AI and LangChain4j in Quarkus, those of Cloudflare's AI Gateway, and any-agent's."""
+JOINED = re.compile(r"(system|user|assistant|tool): ")
+"""How an input begins that OpenLIT 1.34 joined to one text, without tool calls and most results."""
+JOINS = {"openlit.otel.tracing"}
+"""The scopes of packages that join the messages of an input so."""
 TOOL_NAME, TOOL_ARGUMENTS = "tool.name", "tool.args"
 """any-agent's keys of the name and the arguments of a tool call."""
 REASONS = "gen_ai.response.finish_reasons"
@@ -131,10 +136,12 @@ def _content_of_texts(call: LlmCall, span: Span, attributes: Attributes, plan: P
     sent, answered = reading.text(attributes, *plan.sent), attributes.get(OUTPUT)
     turns = resumed.continued(sent, memory) if memory and not plan.listed else None
     history, outputs = turns or listed(sent), listed(answered)
+    is_joined = False
     is_own = call.dialect == "semconv"  # other dialects read the other keys themselves
     if plan.other_input and is_own:
         sent = attributes[plan.other_input]
-        history = _other_input(sent)
+        is_joined = span.scope_name in JOINS and bool(JOINED.match(sent))
+        history = None if is_joined else _other_input(sent)
     if plan.other_output and is_own:
         answered = attributes[plan.other_output]
         outputs = _other_answer(answered)
@@ -148,7 +155,7 @@ def _content_of_texts(call: LlmCall, span: Span, attributes: Attributes, plan: P
         outputs,
         turns,
         is_response,
-        is_input_cut=history is None and bodies.is_unknown(sent),
+        is_input_cut=is_joined or (history is None and bodies.is_unknown(sent)),
         is_output_cut=not is_response and outputs is None and bodies.is_unknown(answered),
     )
 

@@ -41,6 +41,8 @@ LAST_PIECES = {"opentelemetry.instrumentation.google_generativeai"}
 answers were streamed."""
 LOSE_ARGUMENTS = {"@traceloop/instrumentation-anthropic", "opentelemetry.instrumentation.bedrock"}
 """The scopes of packages that lose the arguments of tool calls in streams of Anthropic's models."""
+LOSE_TEXTS = {"opentelemetry.instrumentation.botocore.bedrock-runtime"}
+"""The scopes of packages that leave out the text of an answer that has tool calls."""
 
 
 @lru_cache(maxsize=64)
@@ -140,6 +142,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     counts.correct(call, span)
     if span.scope_name in LOSE_ARGUMENTS:
         lost_arguments.forget(call)
+    call.lost_arguments = call.lost_arguments or span.scope_name in LOSE_TEXTS
     if span.events:
         call.completion_logprobs = call.completion_logprobs or logprobs(span)
         for event in span.events:  # Ax writes the counts as an event of their own

@@ -47,6 +47,12 @@ RAW_USAGE = ("gen_ai.usage.raw", "mirascope.response.usage")
 LEAVE_CACHED_OUT = {"@traceloop/instrumentation-anthropic", "openlit.instrumentation.anthropic"}
 """The scopes of packages that leave Anthropic's cached tokens out of the input tokens, and of the
 total beside them."""
+BEDROCK_WITHOUT_CACHED = {
+    "opentelemetry.instrumentation.bedrock",
+    "opentelemetry.instrumentation.botocore.bedrock-runtime",
+}
+"""The scopes of packages that leave Bedrock's cached tokens out of the input tokens, as Bedrock's
+own counts do. If they write a total, it is Bedrock's, which has them, or a sum, which does not."""
 LEAVE_REASONING_OUT = {"agent_framework", "openlit.instrumentation.google_ai_studio"}
 """The scopes of packages that leave Gemini's reasoning tokens out of the output tokens, as Gemini's
 own counts do."""
@@ -60,7 +66,10 @@ STREAMED, SENT = "gen_ai.request.stream", (USAGE[2][0], "gen_ai.usage.reasoning_
 def correct(call: LlmCall, span: Span) -> None:
     """Correct the token counts of packages that write something else under the usual keys."""
     scope_name = span.scope_name
-    if scope_name in LEAVE_CACHED_OUT and call.input_tokens:
+    # The total of Bedrock may have added the cached tokens already.
+    stated = call.input_tokens == reading.integer(span.attributes, *USAGE[0])
+    leaves_out = scope_name in LEAVE_CACHED_OUT or (scope_name in BEDROCK_WITHOUT_CACHED and stated)
+    if leaves_out and call.input_tokens:
         cached = (call.cached_input_tokens, call.cache_creation_input_tokens)
         call.input_tokens += sum(filter(None, cached))
     if scope_name in LEAVE_REASONING_OUT and call.output_tokens and span_rows.is_gemini(call):
