@@ -13,6 +13,7 @@ from otel_lightning.collector.derive.parse import read
 from otel_lightning.collector.derive.rows import Event, Log, Span
 
 REQUEST = {"span.type": "llm_request", "gen_ai.request.model": "m", "gen_ai.system": "anthropic"}
+ASKED = "claude_code.llm_request"
 
 
 def test_each_session_is_a_rollout_with_its_requests_and_executions() -> None:
@@ -37,6 +38,21 @@ def test_tokens_from_the_cache_count_as_input() -> None:
     )
     (call,) = derive([given], []).llm_calls
     assert (call.input_tokens, call.output_tokens, call.cached_input_tokens) == (31, 9, 20)
+
+
+def test_the_requests_of_a_sub_agent_are_not_the_main_agents() -> None:
+    """Their spans are below that of the tool `Agent`, in version 2.1.332."""
+    run = {"span.type": "interaction", "gen_ai.operation.name": "invoke_agent"}
+    tool = {"span.type": "tool", "gen_ai.operation.name": "execute_tool", "tool_name": "Agent"}
+    named = {"query_source_safe": "agent.custom", "agent_id": "a2de", "stop_reason": "end_turn"}
+    spans = [
+        span(run, id="run", name="claude_code.interaction"),
+        span({**REQUEST, "query_source_safe": "sdk"}, id="main", parent="run", name=ASKED),
+        span(tool, id="tool", parent="run", name="claude_code.tool", at=1),
+        span({**REQUEST, **named}, id="sub", parent="tool", name=ASKED, at=1),
+    ]
+    calls = {call.span_id: call.agent_name for call in derive(spans, []).llm_calls}
+    assert calls == {"main": "claude_code.interaction", "sub": "agent.custom"}
 
 
 def test_a_request_that_failed_has_its_status_as_the_error_type() -> None:

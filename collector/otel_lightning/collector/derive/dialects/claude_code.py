@@ -22,6 +22,8 @@ RANK = 65
 KIND = "span.type"
 ASKED = "tool.blocked_on_user"
 """The type of the span in which the user, or a rule, decides whether a tool may run."""
+SUB_AGENT = "agent_id"
+"""A key that only the requests of a sub-agent have. They name its kind, such as `agent.custom`."""
 COUNTS = {
     "input_tokens": "input_tokens",
     "output_tokens": "output_tokens",
@@ -59,6 +61,8 @@ def _read_call(span: Span) -> LlmCall:
     attributes = span.attributes
     call = span_rows.llm_call(span, NAME)
     call.operation = "chat"
+    if SUB_AGENT in attributes:
+        call.agent_name = call.agent_name or reading.text(attributes, "query_source_safe")
     call.provider = reading.provider(attributes, "gen_ai.provider.name", "gen_ai.system")
     call.request_model = reading.text(attributes, "gen_ai.request.model", "model")
     call.response_model = reading.text(attributes, "gen_ai.response.model")
