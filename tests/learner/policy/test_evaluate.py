@@ -33,6 +33,14 @@ def evaluate(traces: "Traces", *options: str, columns: int = 200) -> Result:
     )
 
 
+def test_intervals_are_drawn_only_if_the_terminal_has_room_for_them(traces: "Traces") -> None:
+    log(traces)
+    for columns, has_room in ((130, False), (150, True)):
+        output = evaluate(traces, "--arm", "brief", columns=columns).output
+        (row,) = [line for line in output.splitlines() if "doubly_robust" in line]
+        assert ("●" in row, "…" in row) == (has_room, False)
+
+
 @pytest.mark.parametrize("scale", [1, -1234])
 def test_no_table_is_cut_at_80_columns(traces: "Traces", scale: int) -> None:
     wordy = "careful-and-" * 5

@@ -30,13 +30,14 @@ from otel_lightning.learner.commands.common import (
 from otel_lightning.learner.commands.evaluate_models import evaluate_by_running
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from otel_lightning.learner.evaluate.estimates import ValueEstimate
     from otel_lightning.learner.policy.evaluate import Answer
 
 WIDTH = 31
 """Width of the plot of an interval, in characters."""
-WIDE = 120
-"""Width of a terminal, in characters, from which on intervals are drawn beside the numbers."""
 PLOTS = (".svg", ".png", ".pdf")
 """Endings of the files that plots can be drawn into."""
 BIAS = (
@@ -204,11 +205,11 @@ def _print(answer: "Answer") -> None:
         for estimate in answer.estimates
     ]
     low, high = answer.rewards.range
-    limits = (low, high) if console.width >= WIDE and low < high else None
-    console.print(_table("estimator", named, limits))
+    limits = (low, high) if low < high else None
+    console.print(_fitting(console, "estimator", named, limits))
     click.echo(BIAS)
     if answer.segments:
-        console.print(_table("segment", list(answer.segments.items()), limits))
+        console.print(_fitting(console, "segment", list(answer.segments.items()), limits))
         if len(answer.segments) > 1:
             click.echo(
                 f"Of {len(answer.segments)} intervals of 95 %, about "
@@ -223,7 +224,18 @@ def _print(answer: "Answer") -> None:
     )
 
 
-def _table(first: str, named: "list[tuple[str, ValueEstimate]]", limits: Interval) -> object:
+def _fitting(
+    console: "Console", first: str, named: "list[tuple[str, ValueEstimate]]", limits: Interval
+) -> "Table":
+    """Make a table with plots of the intervals if the terminal is wide enough, else without."""
+    plotted = _table(first, named, limits)
+    # By default the measured width is at most that of the terminal.
+    unlimited = console.options.update(max_width=10 * console.width)
+    needed = console.measure(plotted, options=unlimited).maximum
+    return plotted if needed <= console.width else _table(first, named, None)
+
+
+def _table(first: str, named: "list[tuple[str, ValueEstimate]]", limits: Interval) -> "Table":
     """Print estimates, with a plot of each interval between the limits if they are given."""
     from rich.table import Table
 
