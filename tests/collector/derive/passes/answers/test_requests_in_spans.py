@@ -82,3 +82,40 @@ def test_a_request_that_was_recorded_as_a_span_is_a_part_of_the_answer(
     (changed,) = requests_in_spans.add([call], [request, request], [], {})
     assert [part["id"] for part in (changed.output_messages or [{}])[0]["parts"]] == ["call_1"]
     assert (changed.content, changed.has_completion) == (then, True)
+
+
+UNKNOWN = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.request.model": "m",
+    "gen_ai.response.finish_reasons": ["stop"],
+    "gen_ai.input.messages": [QUESTION],
+    "gen_ai.output.messages": [{"role": "assistant", "parts": []}],
+}
+"""A call whose answer is empty, as Google's ADK writes a streamed answer that asks for tools."""
+
+
+def test_executions_below_a_call_show_an_answer_of_which_nothing_was_recorded() -> None:
+    call = span(UNKNOWN, id="call", parent="root")
+    rows = derive([span({}, id="root", ends=9), call, ran(BELOW), ran(BELOW, "call_2", at=3)], [])
+    (asked,) = rows.llm_calls
+    parts = (asked.output_messages or [{}])[0]["parts"]
+    assert [part["id"] for part in parts] == ["call_1", "call_2"]
+    assert (asked.finish_reason, asked.content, asked.has_completion) == (
+        "tool_calls",
+        "truncated",
+        False,
+    )
+    assert [tool.llm_span_id for tool in rows.tool_calls] == ["call", "call"]
+
+
+def test_an_execution_beside_a_call_does_not_show_an_unknown_answer() -> None:
+    call = span(UNKNOWN, id="call", parent="root")
+    (asked,) = derive([span({}, id="root", ends=9), call, ran(BESIDE)], []).llm_calls
+    assert (asked.finish_reason, asked.from_executions) == (None, False)
+
+
+def test_an_execution_below_an_empty_answer_that_ended_is_not_its_request() -> None:
+    ended = UNKNOWN | {"gen_ai.response.finish_reasons": ["end_turn"]}
+    call = span(ended, id="call", parent="root")
+    (asked,) = derive([span({}, id="root", ends=9), call, ran(BELOW)], []).llm_calls
+    assert (asked.finish_reason, asked.from_executions) == ("stop", False)

@@ -33,6 +33,18 @@ def test_a_result_that_was_written_as_json_text_for_the_model_is_the_text() -> N
     assert tool.result == "It shines."
 
 
+def test_a_call_of_whose_answer_nothing_was_recorded_may_have_asked() -> None:
+    """Google's ADK for JavaScript writes streamed answers that ask for tools so."""
+    empty = {"role": "assistant", "parts": []}
+    request = tool_request("c1", "sun", {"city": "Rome"})
+    stopped = {"gen_ai.response.finish_reasons": ["stop"]}
+    first = span(chat([QUESTION], empty) | stopped, id="a")
+    history = [QUESTION, request, tool_response("c1", "It shines.")]
+    second = span(chat(history, ANSWER), id="b", at=2)
+    (tool,) = derive([first, second], []).tool_calls
+    assert (tool.llm_span_id, tool.source) == ("a", "messages")
+
+
 def test_responses_that_a_history_without_requests_repeats_answer_once() -> None:
     """TanStack AI writes no tool calls and no ids into its histories."""
     texts = ["sun in Rome", "sun in Oslo"]

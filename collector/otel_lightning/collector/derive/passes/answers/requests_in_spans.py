@@ -39,7 +39,10 @@ def add(
         The calls that were changed.
     """
     lost = {place_of(call) for call in calls if _lost_its_requests(call)}
-    executed = [*_below(ran, lost, nodes), *_beside(ran, calls, lost, nodes)] if lost else []
+    unknown = {place_of(call) for call in calls if _lost_its_answer(call)}
+    executed = [*_below(ran, lost | unknown, nodes)] if lost or unknown else []
+    if lost:
+        executed += _beside(ran, calls, lost, nodes)
     tool_calls = sorted([*requests, *executed], key=time_order.of_tool)
     known = {place_of(call): call for call in calls} if tool_calls else {}
     changed: dict[Place, LlmCall] = {}
@@ -84,6 +87,8 @@ def _add_to(call: LlmCall, request: ToolCall) -> None:
     output = {**output, "parts": [*output["parts"], tool_call]}
     call.output_messages = [output, *answer[1:]]
     call.from_executions = call.from_executions or request.source != "request"
+    if call.from_executions and call.finish_reason is None:
+        call.finish_reason = "tool_calls"  # nothing else makes a tool run
     if call.from_executions or call.content == "absent":
         call.content = "truncated"
 
@@ -93,6 +98,16 @@ def _lost_its_requests(call: LlmCall) -> bool:
     if call.content not in RECORDED or call.finish_reason != "tool_calls":
         return False
     return next(tool_parts.parts_of(outputs(call), "tool_call"), None) is None
+
+
+def _lost_its_answer(call: LlmCall) -> bool:
+    """Return whether nothing of an answer is known, nor why it ended.
+
+    Google's ADK for JavaScript writes streamed answers so that ask for tools.
+    """
+    if call.content != "truncated" or call.finish_reason or call.error_type or call.is_broken_off:
+        return False
+    return not any(message["parts"] for message in outputs(call) or ())
 
 
 def _below(ran: Iterable[ToolCall], lost: set[Place], nodes: Nodes) -> Iterator[ToolCall]:

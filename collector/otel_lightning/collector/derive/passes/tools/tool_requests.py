@@ -176,8 +176,10 @@ class _Requests:
         if previous is None or not (answer := outputs(previous)):
             return previous
         tool_calls = [part for message in answer for part in _calls_in(message)]
-        # The model ended with tool calls, but the instrumentation recorded none of them.
-        are_lost = not tool_calls and previous.finish_reason == "tool_calls"
+        # The model ended with tool calls, but the instrumentation recorded none of them; or it
+        # recorded nothing of the answer, nor why it ended.
+        is_unknown = previous.finish_reason is None and not any(one["parts"] for one in answer)
+        are_lost = is_unknown or (not tool_calls and previous.finish_reason == "tool_calls")
         # Tool calls without ids cannot be compared, so this request may be one of them. With ids it
         # would be known already, from the output.
         return previous if are_lost or not all(part.get("id") for part in tool_calls) else None
