@@ -8,6 +8,7 @@ from support.spans import span, text_message, tool_request
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.passes.answers import requests_in_spans
 from otel_lightning.collector.derive.rows import Derived, LlmCall, Span, ToolCall
+from otel_lightning.instrumentation import attributes as names
 
 QUESTION = text_message("user", "Is it sunny in Rome?")
 OUTLINE = {"role": "user", "parts": [{"type": "text"}]}
@@ -115,7 +116,7 @@ def test_an_execution_beside_a_call_does_not_show_an_unknown_answer() -> None:
 
 
 def test_an_execution_below_an_empty_answer_that_ended_is_not_its_request() -> None:
-    ended = UNKNOWN | {"gen_ai.response.finish_reasons": ["end_turn"]}
+    ended = UNKNOWN | {"gen_ai.response.finish_reasons": ["end_turn"], names.TRUNCATED: "input"}
     call = span(ended, id="call", parent="root")
     (asked,) = derive([span({}, id="root", ends=9), call, ran(BELOW)], []).llm_calls
     assert (asked.finish_reason, asked.from_executions) == ("stop", False)
