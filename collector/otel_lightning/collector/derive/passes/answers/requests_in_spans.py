@@ -18,6 +18,8 @@ from otel_lightning.collector.derive.messages.packing import outputs, unpack
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
 
+ADK = "adk-"
+"""How the ids begin that Google's ADK makes up for Gemini's tool calls. Histories lack them."""
 RECORDED = {"full", "truncated"}
 """The contents of calls whose messages were recorded with their text."""
 
@@ -82,7 +84,10 @@ def _add_to(call: LlmCall, request: ToolCall) -> None:
     output = answer[0]
     if request.tool_call_id in {part.get("id") for part in output["parts"]}:
         return
-    tool_call = tool_parts.tool_call_part(request.tool_call_id, request.name, request.arguments)
+    call_id = request.tool_call_id
+    if call_id and call_id.startswith(ADK) and request.source != "request":
+        call_id = None
+    tool_call = tool_parts.tool_call_part(call_id, request.name, request.arguments)
     # A copy, because kept rows may share the message.
     output = {**output, "parts": [*output["parts"], tool_call]}
     call.output_messages = [output, *answer[1:]]
