@@ -53,7 +53,14 @@ def test_calls_tools_and_rollouts_equal_those_of_the_recorded_tasks(recording: s
 
 @pytest.mark.parametrize(
     "recording",
-    ["autogen_teams/tasks", "ag2/long", "otel_botocore/cached", "openinference_bedrock/thinking"],
+    [
+        "autogen_teams/tasks",
+        "ag2/long",
+        "otel_botocore/cached",
+        "openinference_bedrock/thinking",
+        "otel_genai_bedrock/converse",
+        "otel_genai_bedrock/invoke",
+    ],
 )
 def test_each_task_of_a_recording_is_one_rollout(recording: str) -> None:
     capture = load(DATA / f"{recording}.truth.json")

@@ -50,6 +50,7 @@ total beside them."""
 BEDROCK_WITHOUT_CACHED = {
     "opentelemetry.instrumentation.bedrock",
     "opentelemetry.instrumentation.botocore.bedrock-runtime",
+    "opentelemetry.instrumentation.genai.bedrock",
 }
 """The scopes of packages that leave Bedrock's cached tokens out of the input tokens, as Bedrock's
 own counts do. If they write a total, it is Bedrock's, which has them, or a sum, which does not."""
