@@ -160,8 +160,8 @@ def curve(rounds: Sequence[Round]) -> list[str]:
         low, high = interval([float(np.mean(values)) for values in one.rewards.by_task.values()])
         gained = ["", ""]
         if one.gain is not None:
-            mean, low, high = one.gain
-            gained = [f"{mean:+.3f}", f"[{low:+.3f}, {high:+.3f}]"]
+            gain, lower, upper = one.gain
+            gained = [f"{gain:+.3f}", f"[{lower:+.3f}, {upper:+.3f}]"]
         cells = [str(one.number), f"{one.rewards.mean:.3f}", f"[{low:.3f}, {high:.3f}]"]
         lines.append(f"| {' | '.join([*cells, *gained, one.outcome])} |")
     return lines

@@ -127,3 +127,15 @@ def test_interval_of_a_gain_covers_the_chance_of_each_repetition() -> None:
     assert (low, high) == pytest.approx((0.02 - 1.96 * error, 0.02 + 1.96 * error), abs=0.03)
     _, low, high = gain(repeated[0], before)
     assert (low, high) == pytest.approx((0.3, 0.3))
+
+
+def test_curve_of_a_loop_has_the_interval_of_the_reward_beside_that_of_the_gain() -> None:
+    from shared.loops import Round, curve
+    from shared.study import Rewards
+
+    rewards = Rewards({f"t{i}": [float(i % 4 == 0)] for i in range(40)})
+    *_, line = curve([Round(1, rewards, (0.5, 0.4, 0.6), "promoted")])
+    _, _, mean, ends, gain, gain_ends, *_ = (cell.strip() for cell in line.split("|"))
+    low, high = map(float, ends.strip("[]").split(","))
+    assert low < float(mean) == 0.25 < high
+    assert (gain, gain_ends) == ("+0.500", "[+0.400, +0.600]")
