@@ -252,7 +252,8 @@ def _offered(calls: Sequence[LlmCall]) -> Collection[str] | None:
     stated = [tool for call in calls for tool in call.tool_definitions or ()]
     if any(tool.get("type", "function") != "function" for tool in stated):
         return None
-    return {letters(tool.get("name")) for tool in stated}
+    names = [tool.get("name") for tool in stated]
+    return {letters(name if isinstance(name, str) else None) for name in names}
 
 
 @lru_cache(maxsize=1024)
