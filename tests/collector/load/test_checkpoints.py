@@ -1,13 +1,18 @@
 """Checkpoints of the loader, beside threads that read spans."""
 
+import os
 import threading
 from pathlib import Path
 
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
 from otel_lightning.collector.alarms import Alarms
+from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.checkpoints import STORED_BYTES, Checkpoints
 from otel_lightning.collector.store import open_store
 
 LIMIT_S = 30.0
+TEXTS, TEXT_BYTES, LITTLE_MEMORY = 12, 8_000_000, 64_000_000
 
 
 def test_memory_is_released_only_once_no_thread_reads_spans(tmp_path: Path) -> None:
@@ -26,3 +31,25 @@ def test_memory_is_released_only_once_no_thread_reads_spans(tmp_path: Path) -> N
         are_done.set()
         writes.join(LIMIT_S)
         assert released.is_set()
+
+
+def long_text(number: int) -> Request:
+    """Return a span with one long text that cannot be compressed much."""
+    sent = ExportTraceServiceRequest()
+    span = sent.resource_spans.add().scope_spans.add().spans.add(name="long")
+    span.trace_id, span.span_id = number.to_bytes(16), number.to_bytes(8)
+    span.attributes.add(key="text").value.string_value = os.urandom(TEXT_BYTES // 2).hex()
+    return Request("traces", 1, sent.SerializeToString())
+
+
+def test_a_checkpoint_of_long_texts_gets_more_memory(tmp_path: Path) -> None:
+    """DuckDB uses a file no more of which a checkpoint has failed."""
+    setting = "SELECT current_setting('memory_limit')"
+    with open_store(tmp_path / "t.duckdb") as store:
+        for number in range(1, TEXTS + 1):
+            load(store, [long_text(number)], dead_letters=tmp_path)
+        store.limit(LITTLE_MEMORY)
+        limit = store.column(setting)
+        assert store.checkpoint()
+        assert store.count("spans") == TEXTS
+        assert store.column(setting) == limit

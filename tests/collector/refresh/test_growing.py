@@ -89,6 +89,40 @@ def test_turns_derived_one_by_one_give_the_tables_of_all_at_once(tmp_path: Path)
             assert tables(store, TABLES) == expected
 
 
+def turn_that_names_the_last(number: int) -> Request:
+    """Return a turn without history, which names the response before it."""
+    facts = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.response.id": f"response-{number}",
+        "gen_ai.input.messages": json.dumps([message("user", f"user {number}")]),
+        "gen_ai.output.messages": json.dumps([message("assistant", f"assistant {number}")]),
+    }
+    if number:
+        facts["gen_ai.request.previous_response_id"] = f"response-{number - 1}"
+    sent = ExportTraceServiceRequest()
+    span = sent.resource_spans.add().scope_spans.add().spans.add(name="chat")
+    span.trace_id, span.span_id = (number + 1).to_bytes(16), (number + 1).to_bytes(8)
+    span.start_time_unix_nano, span.end_time_unix_nano = 1_000 * number + 1, 1_000 * number + 9
+    for key, value in facts.items():
+        span.attributes.add(key=key).value.string_value = value
+    return Request("traces", 1, sent.SerializeToString())
+
+
+def test_turns_that_name_the_one_before_are_one_rollout_in_any_order(tmp_path: Path) -> None:
+    requests = [turn_that_names_the_last(number) for number in range(TURNS)]
+    with open_store(tmp_path / "once.duckdb") as store:
+        deliver(store, tmp_path, *requests)
+        expected = tables(store, TABLES)
+        assert store.column("SELECT DISTINCT rollout_id FROM llm_calls")[1:] == []
+    for order in (requests, [*requests[::2], *requests[1::2]]):
+        folder = tmp_path / str(order is requests)
+        folder.mkdir()
+        with open_store(folder / "t.duckdb") as store:
+            for request in order:
+                deliver(store, folder, request)
+            assert tables(store, TABLES) == expected
+
+
 @pytest.mark.slow
 def test_the_rows_of_earlier_turns_stay_where_they_are(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store:

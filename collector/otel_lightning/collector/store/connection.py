@@ -128,9 +128,13 @@ class Store:
             return self._connection.execute(select.format(rows=name)).to_arrow_table()
 
     def checkpoint(self) -> bool:
-        """Write the write-ahead log into the file. Return False if a transaction blocks it."""
+        """Write the write-ahead log into the file. Return False if a transaction blocks it.
+
+        The memory limit is raised meanwhile: very long texts take several times their size, and
+        after a checkpoint that failed DuckDB uses the file no more.
+        """
         try:
-            with as_store_error():
+            with as_store_error(), self._raised_limit():
                 self._connection.execute("CHECKPOINT")
         except StoreError as error:
             if isinstance(error.__cause__, duckdb.TransactionException):
@@ -275,13 +279,23 @@ class Store:
     @contextmanager
     def with_more_memory(self) -> Iterator[None]:
         """Raise the memory limit to 3/4 of the machine's memory during the block, if one is set."""
-        if self._memory_bytes is not None:
-            raised = max(self._memory_bytes, machine.memory_bytes() * 3 // 4)
-            self._connection.execute(f"SET GLOBAL memory_limit = '{raised}B'")
+        with self._raised_limit():
+            yield
+        self.release_memory()
+
+    @contextmanager
+    def _raised_limit(self) -> Iterator[None]:
+        if self._memory_bytes is None:
+            yield
+            return
+        raised = max(self._memory_bytes, machine.memory_bytes() * 3 // 4)
+        self._connection.execute(f"SET GLOBAL memory_limit = '{raised}B'")
         try:
             yield
         finally:
-            self.release_memory()
+            # Refused while more than this is in use; the next release of memory sets it again.
+            with suppress(duckdb.Error):
+                self._connection.execute(f"SET GLOBAL memory_limit = '{self._memory_bytes}B'")
 
     def serve(
         self,

@@ -85,3 +85,34 @@ def test_the_former_keys_of_a_trace_do_not_count_for_a_crowd(tmp_path: Path) -> 
         closed.follow(TiedKeys.of(tied(("new", "history:a", "history:a"))))
         assert len(closed.frontier()) == CROWD - 1
         assert closed.settled() == closed.frontier()
+
+
+def test_a_chain_of_turns_of_one_rollout_is_read_in_a_few_steps(tmp_path: Path) -> None:
+    """Each turn of a conversation names only the turn before it."""
+    turns = 50
+    by_trace = {
+        f"turn {n}": [(f"turn {n}", f"answer {one}", f"answer {one}") for one in (n - 1, n)]
+        for n in range(turns)
+    }
+    with open_store(tmp_path / "t.duckdb") as store, store.transaction():
+        for trace_id, rows in by_trace.items():
+            for _, key, _ in rows:
+                store.execute(
+                    "INSERT INTO trace_keys BY NAME"
+                    f" SELECT '{trace_id}' AS trace_id, md5_number_lower('{key}') AS key"
+                )
+        store.execute(
+            "INSERT INTO llm_calls BY NAME SELECT 'turn ' || n AS trace_id, 's' AS span_id,"
+            f" 'one' AS rollout_id, n AS step FROM range({turns}) numbers(n);"
+            "INSERT INTO stale BY NAME SELECT 'trace' AS kind, 'new' AS id"
+        )
+        size_new(store)
+        closed, steps = ClosedSet(store, 10, ()), 0
+        last = f"answer {turns - 1}"
+        read = {**by_trace, "new": [("new", last, last)]}
+        while not closed.is_complete():
+            frontier, steps = closed.frontier(), steps + 1
+            closed.logs()
+            closed.follow(TiedKeys.of(tied(*(row for one in frontier for row in read[one]))))
+        assert sorted(closed.trace_ids()) == sorted(read)
+        assert steps <= 5

@@ -28,6 +28,9 @@ from otel_lightning.collector.store.sql_text import Value
 CROWD = 1_000
 """A key that more traces than this share ties none of them: some servers give every response the
 same id."""
+CHAINED = 2
+"""From this step on, all traces of the rollouts that keys lead to are read at once. If each turn of
+a conversation names the turn before it, its keys lead from trace to trace, one with each step."""
 OF_CHOSEN = Sql("trace_id IN (FROM chosen)")
 LOGS_OF_CHOSEN = f"{{0}} AND rowid IN (SELECT rowid FROM logs WHERE {{0}} AND {OF_CHOSEN})"
 KEYS = pa.schema([("trace_id", pa.string()), ("key", pa.uint64())])
@@ -72,6 +75,8 @@ class ClosedSet:
         """The traces of the set that were read so far."""
         self._sought_keys, self._matches = KEYS.empty_table(), KEYS.empty_table()
         """The keys that the traces that were read last look for, and the stored ones among them."""
+        self._steps = 0
+        """How often keys were followed."""
         self._received = self._recent.received_since(self._frontier)
         self._table = sorted_copy.source(store, spans_at_once, self._received)
 
@@ -163,6 +168,9 @@ class ClosedSet:
         )
         written = self._write_keys(keys)
         self._frontier = self._traces_to_read(keys, written) if len(self._matches) else []
+        self._steps += 1
+        if self._frontier and self._steps >= CHAINED:
+            self._frontier = self._with_rollouts(self._frontier)
         self._stale = set()
         if self._frontier:
             self._choose(self._frontier)
@@ -216,6 +224,14 @@ class ClosedSet:
         )
         read = set(self._read)
         return [one for one in trace_ids if one not in read]
+
+    def _with_rollouts(self, trace_ids: list[str]) -> list[str]:
+        """Add the traces of the same rollouts, which were derived together, to traces to read."""
+        self._choose(trace_ids)
+        since = self._recent.rows_since(trace_ids)["llm_calls"]
+        together = self._store.column(statement(__package__, "same_rollouts", since=since))
+        read = {*self._read, *trace_ids}
+        return [*trace_ids, *(one for one in together if one not in read)]
 
     def has_to_wait(self) -> bool:
         """Return whether a trace belongs to a rollout that waits; such a trace waits with it."""
