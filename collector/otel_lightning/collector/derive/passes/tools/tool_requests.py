@@ -32,7 +32,7 @@ class Request:
 
 def read_requests(calls: Sequence[LlmCall]) -> list[Request]:
     """Return every tool call that the calls requested, in order, with its response if one came."""
-    requests = _Requests(offered=_offered(calls))
+    requests = _Requests(calls)
     for call in calls:
         requests.read_input(call)
         requests.read_output(call)
@@ -43,8 +43,12 @@ def read_requests(calls: Sequence[LlmCall]) -> list[Request]:
 class _Requests:
     """The requests of a rollout so far."""
 
+    calls: Sequence[LlmCall]
+    """All calls of the rollout."""
     offered: Collection[str] | None = None
     """The names of all tools that the models were offered, as `letters`; None if any is unknown."""
+    has_offered: bool = False
+    """Whether `offered` is determined: that is done when it is needed."""
     made_up: set[Use] = field(default_factory=set)
     """Requests in a history that no model made."""
     by_use: dict[Use, Request] = field(default_factory=dict)
@@ -142,9 +146,13 @@ class _Requests:
         LangGraph's supervisor writes `transfer_back_to_supervisor` into the history so. Without a
         call before, or if that may have made the request, a model may have been offered the tool.
         """
-        if self.offered is None or self.previous is None or not part.get("id"):
+        if self.previous is None or not part.get("id"):
             return False
-        return letters(part.get("name")) not in self.offered and not self._find_hidden_requester()
+        if not self.has_offered:
+            self.offered, self.has_offered = _offered(self.calls), True
+        if self.offered is None or letters(part.get("name")) in self.offered:
+            return False
+        return not self._find_hidden_requester()
 
     def _with_lost_id(self, part: Part) -> Request | None:
         """Return the previous call's request that a history repeats, if its output lost the id.
