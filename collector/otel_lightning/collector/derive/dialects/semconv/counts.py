@@ -67,9 +67,10 @@ STREAMED, SENT = "gen_ai.request.stream", (USAGE[2][0], "gen_ai.usage.reasoning_
 def correct(call: LlmCall, span: Span) -> None:
     """Correct the token counts of packages that write something else under the usual keys."""
     scope_name = span.scope_name
-    # The total of Bedrock may have added the cached tokens already.
-    stated = call.input_tokens == reading.integer(span.attributes, *USAGE[0])
-    leaves_out = scope_name in LEAVE_CACHED_OUT or (scope_name in BEDROCK_WITHOUT_CACHED and stated)
+    leaves_out = scope_name in LEAVE_CACHED_OUT
+    if scope_name in BEDROCK_WITHOUT_CACHED:
+        # The total of Bedrock may have added the cached tokens already.
+        leaves_out = call.input_tokens == reading.integer(span.attributes, *USAGE[0])
     if leaves_out and call.input_tokens:
         cached = (call.cached_input_tokens, call.cache_creation_input_tokens)
         call.input_tokens += sum(filter(None, cached))

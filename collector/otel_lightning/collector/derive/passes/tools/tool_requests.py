@@ -253,11 +253,12 @@ def _offered(calls: Sequence[LlmCall]) -> Collection[str] | None:
         None if not all are known: the calls of an instrumentation state no tools at all, or a
         provider has tools of its own, such as those of an MCP server.
     """
-    if {call.scope_name for call in calls} - {
-        one.scope_name for one in calls if one.tool_definitions
-    }:
+    scopes = {call.scope_name for call in calls if call.tool_definitions}
+    if any(call.scope_name not in scopes for call in calls):
         return None
-    stated = [tool for call in calls for tool in call.tool_definitions or ()]
+    # The calls of an agent share one list.
+    lists = {id(call.tool_definitions): call.tool_definitions for call in calls}
+    stated = [tool for definitions in lists.values() for tool in definitions or ()]
     if any(tool.get("type", "function") != "function" for tool in stated):
         return None
     names = [tool.get("name") for tool in stated]
