@@ -118,7 +118,8 @@ PROBLEM_KINDS = (
     ProblemKind("repeated_ids", "span", "not stored, because other spans have their ids",
             "do not call `random.seed()` in the sender, because OpenTelemetry's ids then repeat, or"
             " use otel-lightning's instrumentation, whose ids do not depend on the seed"),
-    ProblemKind("rewards", "reward", "that match nothing that was received",
+    ProblemKind("rewards", "reward",
+            "for a span, response, rollout or trace that was never received",
             "name the span, the response, the rollout or the trace that is judged as it was sent"),
     ProblemKind("words", "reward", "of the name {kind} with a word and no number",
             "nothing is learned from them: send gen_ai.evaluation.score.value as well, or give each"
