@@ -92,9 +92,13 @@ class IncompleteCalls(BackgroundThread):
         try:
             yield
         except grpc.RpcError as error:
+            if context not in self._ended:
+                raise
+            raise too_slow(self._longest) from error
+        else:
+            # gRPC may end the messages of a call that was ended before it reports that.
             if context in self._ended:
-                raise too_slow(self._longest) from error
-            raise
+                raise too_slow(self._longest)
         finally:
             del self._began[context]
             self._ended.discard(context)
