@@ -71,5 +71,5 @@ def test_it_is_asked_before_the_dialects_that_are_known(checkout: Path) -> None:
             "monocle",
         ),
         *("langtrace", "openai_agents", "indexed", "semconv", "haystack", "braintrust"),
-        *("observed", "honeyhive", "semconv"),
+        *("observed", "effect_ai", "honeyhive", "semconv"),
     ]
