@@ -8,7 +8,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.load.checkpoints import STORED_BYTES, Checkpoints
+from otel_lightning.collector.load.checkpoints import LONG_BYTES, STORED_BYTES, Checkpoints
 from otel_lightning.collector.store import open_store
 
 LIMIT_S = 30.0
@@ -50,6 +50,8 @@ def test_a_checkpoint_of_long_texts_gets_more_memory(tmp_path: Path) -> None:
             load(store, [long_text(number)], dead_letters=tmp_path)
         store.limit(LITTLE_MEMORY)
         limit = store.column(setting)
-        assert store.checkpoint()
+        checkpoints = Checkpoints(store, Alarms(tmp_path / "alarms"), lambda: None)
+        checkpoints.stored(LONG_BYTES + 1)
+        assert not (tmp_path / "t.duckdb.wal").exists()
         assert store.count("spans") == TEXTS
         assert store.column(setting) == limit

@@ -10,6 +10,8 @@ from otel_lightning.collector.store import Store
 
 STORED_BYTES = 32 * 1024 * 1024
 """Bytes of requests that are stored between two checkpoints."""
+LONG_BYTES = 34 * 1024 * 1024
+"""A batch of more bytes has a request so long that a checkpoint with it may not fit `--memory`."""
 BLOCKED_SECONDS = 300.0
 """Time without a possible checkpoint after which an alarm is raised."""
 BLOCKED = (
@@ -32,11 +34,13 @@ class Checkpoints:
         """
         self._store, self._alarms, self._await_readers = store, alarms, await_readers
         self._unwritten = 0  # bytes stored since the last checkpoint
+        self._has_long_texts = False  # since the start: later checkpoints read them again
         self._blocked_at: float | None = None  # since when no checkpoint was possible
 
     def stored(self, size: int) -> None:
         """Record that requests of `size` bytes were stored; write a checkpoint if it is due."""
         self._unwritten += size
+        self._has_long_texts = self._has_long_texts or size > LONG_BYTES
         if self._unwritten >= STORED_BYTES:
             self.write()
 
@@ -44,7 +48,7 @@ class Checkpoints:
         """Write a checkpoint if anything was stored since the last one; release unused memory."""
         if not self._unwritten:
             return
-        if self._store.checkpoint():
+        if self._store.checkpoint(more_memory=self._has_long_texts):
             self._unwritten, self._blocked_at = 0, None
             self._alarms.clear(CHECKPOINTING)
             # DuckDB's cache and Arrow's allocator keep memory that the batches no longer need.

@@ -127,14 +127,16 @@ class Store:
         with as_store_error(), self._registered(rows) as name:
             return self._connection.execute(select.format(rows=name)).to_arrow_table()
 
-    def checkpoint(self) -> bool:
+    def checkpoint(self, *, more_memory: bool = False) -> bool:
         """Write the write-ahead log into the file. Return False if a transaction blocks it.
 
-        The memory limit is raised meanwhile: very long texts take several times their size, and
-        after a checkpoint that failed DuckDB uses the file no more.
+        Args:
+            more_memory: Whether to raise the memory limit meanwhile. Very long texts take many
+                times their size, and DuckDB uses a file no more of which a checkpoint has failed.
         """
+        raised = self._raised_limit() if more_memory else nullcontext()
         try:
-            with as_store_error(), self._raised_limit():
+            with as_store_error(), raised:
                 self._connection.execute("CHECKPOINT")
         except StoreError as error:
             if isinstance(error.__cause__, duckdb.TransactionException):
