@@ -49,7 +49,7 @@ from otel_lightning.collector.derive.rows import (
     Span,
     ToolCall,
 )
-from otel_lightning.collector.derive.span_tree import Nodes, Place, inherited
+from otel_lightning.collector.derive.span_tree import Nodes, Place, inherited, place_of_tool
 
 EMBEDS = "embeddings"
 CONVERSES = {"chat", "generate_content"}
@@ -176,7 +176,7 @@ def _agents_and_tools(parsed: ParsedRows) -> set[Place]:
     A workflow's span may hold several tasks, unless it has a conversation of its own.
     """
     agents = (run for run in parsed.agents if run.kind != "workflow" or run.conversation_id)
-    tool_spans = {(tool.trace_id or "", tool.span_id or "") for tool in parsed.tools}
+    tool_spans = {place_of_tool(tool) for tool in parsed.tools}
     return tool_spans | {(run.trace_id, run.span_id) for run in agents}
 
 

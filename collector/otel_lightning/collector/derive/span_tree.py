@@ -7,7 +7,7 @@ It may also lack its root, and a broken trace may contain a cycle of parents.
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from otel_lightning.collector.derive.rows import Attributes, LlmCall
+from otel_lightning.collector.derive.rows import Attributes, LlmCall, ToolCall
 
 Value = TypeVar("Value")
 Place = tuple[str, str]
@@ -30,6 +30,11 @@ Nodes = Mapping[Place, Node]
 def place_of(call: LlmCall) -> Place:
     """Return the trace id and span id of the call's span."""
     return call.trace_id, call.span_id
+
+
+def place_of_tool(tool: ToolCall) -> Place:
+    """Return the trace id and span id of the span of a tool; '' for one that it does not have."""
+    return tool.trace_id or "", tool.span_id or ""
 
 
 def inherited(

@@ -281,9 +281,11 @@ class Store:
     @contextmanager
     def with_more_memory(self) -> Iterator[None]:
         """Raise the memory limit to 3/4 of the machine's memory during the block, if one is set."""
-        with self._raised_limit():
-            yield
-        self.release_memory()
+        try:
+            with self._raised_limit():
+                yield
+        finally:
+            self.release_memory()
 
     @contextmanager
     def _raised_limit(self) -> Iterator[None]:

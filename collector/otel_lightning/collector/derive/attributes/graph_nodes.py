@@ -14,9 +14,7 @@ ASKING = {"model", "model_request"}
 TOOLS = "tools"
 """The node of LangChain's agents that runs tools; what a tool runs is not named after it."""
 HOOKS = tuple(f".{when}_{what}" for when in ("before", "after") for what in ("agent", "model"))
-"""How the names of the nodes of LangChain's middleware end."""
-
-
+"""Suffixes of the names of the nodes of LangChain's middleware."""
 UNNAMED = "LangGraph"
 """The name of a graph that nobody named."""
 ONLY_NODE = "agent"

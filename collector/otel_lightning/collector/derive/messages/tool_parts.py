@@ -7,6 +7,8 @@ from otel_lightning.collector.derive.messages.text_blocks import is_denial, plai
 from otel_lightning.collector.derive.text.json_text import parse, parse_literal
 
 Part = dict[str, Any]
+ADK = "adk-"
+"""Prefix of the ids that Google's ADK makes up for Gemini's tool calls. Histories lack them."""
 DENIED = "denied"
 """Key of a tool call's response that says that the tool was not allowed to run."""
 

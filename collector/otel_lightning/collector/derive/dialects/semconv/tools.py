@@ -7,7 +7,7 @@ from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.dialects.semconv import redacted
-from otel_lightning.collector.derive.messages import messages, text_blocks, tool_values
+from otel_lightning.collector.derive.messages import messages, text_blocks, tool_parts, tool_values
 from otel_lightning.collector.derive.messages.hosted_tools import ITEM
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Span, ToolCall
@@ -59,8 +59,6 @@ _ALONE = {"result": set(), "Response": {"Extra", "ToolOutput"}}
 the second."""
 UNSPECIFIED = ("<not specified>", "<not_specified>")
 """What Google's ADK and ADK-TS write as the id of a tool call that has none."""
-ADK = "adk-"
-"""How the ids begin that Google ADK gives to the tool calls of Gemini."""
 MERGED_TOOLS = "(merged tools)"
 """Google ADK's name for a span that only sums up parallel tool executions."""
 
@@ -238,7 +236,7 @@ def _without_no_text(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _geminis_part(part: dict[str, Any], names: set[str | None]) -> dict[str, Any]:
     call_id = str(part.get("id"))
     name, _, place = call_id.rpartition("_")
-    if call_id.startswith(ADK) or (place.isdecimal() and name in names):
+    if call_id.startswith(tool_parts.ADK) or (place.isdecimal() and name in names):
         part = part | {"id": None}
     response = part.get("response")
     text = response if isinstance(response, str) and response[:1] == "{" else ""

@@ -8,7 +8,13 @@ spans of other agents may state them too, beside the model calls below them.
 from collections.abc import Iterable, Sequence
 
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, ToolCall
-from otel_lightning.collector.derive.span_tree import Nodes, Place, inherited, place_of
+from otel_lightning.collector.derive.span_tree import (
+    Nodes,
+    Place,
+    inherited,
+    place_of,
+    place_of_tool,
+)
 
 INVOKED = "invoke_agent"
 """The operation of an agent's span. A span that states the id of a response is read as a call."""
@@ -31,7 +37,7 @@ def part(
     if not agents:
         return [*calls], []
     inside = [place_of(call) for call in calls]
-    inside += [(tool.trace_id or "", tool.span_id or "") for tool in tools]
+    inside += [place_of_tool(tool) for tool in tools]
     parents = [nodes[place].parent for place in inside if place in nodes]
     around: dict[Place, Place] = inherited(nodes, {place: place for place in agents}, parents)
     ran = {around[parent] for parent in parents if parent in around}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.messages.packing import has_output
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
-from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
+from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of, place_of_tool
 
 
 def settle(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nodes) -> None:
@@ -24,7 +24,7 @@ def settle(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nodes) ->
         return
     tool_starts: dict[Place, list[int]] = defaultdict(list)
     for tool in tools:
-        node = nodes[tool.trace_id or "", tool.span_id or ""]
+        node = nodes[place_of_tool(tool)]
         tool_starts[node.parent].append(node.start_ns or 0)
     # By parent span: the start of the next call, since calls are visited from the last to the
     # first.

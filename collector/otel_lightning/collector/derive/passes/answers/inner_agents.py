@@ -9,19 +9,19 @@ below it is that of the node which asks the model.
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from otel_lightning.collector.derive.attributes.graph_nodes import ASKING
+from otel_lightning.collector.derive.attributes import graph_nodes
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place
 
 MOST_BETWEEN = 4
 """Maximum number of spans above a call among which that of its node is looked for."""
-UNNAMED = ("LangGraph", "Runnable")
+UNNAMED = (graph_nodes.UNNAMED, "Runnable")
 """Prefixes of the names of graphs and sequences that have no names of their own."""
 BEFORE = ("execute_task ", "invoke_agent ", "invoke_workflow ")
 """Prefixes that packages put before the name of a node or an agent."""
 AFTER = ".workflow"
 """Suffix that packages put behind it."""
-ENDS = tuple(f"{name}{after}" for name in ASKING for after in ("", AFTER))
+ENDS = tuple(f"{name}{after}" for name in graph_nodes.ASKING for after in ("", AFTER))
 """Suffixes of the names of the spans of these nodes."""
 
 
@@ -37,7 +37,9 @@ def rename(calls: Iterable[LlmCall], nodes: Nodes) -> None:
     for call in calls:
         if call.agent_name and call.parent_span_id:
             above = _names_above((call.trace_id, call.parent_span_id), nodes)
-            asking = next((name for name in islice(above, MOST_BETWEEN) if name in ASKING), None)
+            asking = next(
+                (name for name in islice(above, MOST_BETWEEN) if name in graph_nodes.ASKING), None
+            )
             # `above` goes on after the node: the agent comes next, then what is around it.
             agent = next(above, None) if asking else None
             is_named = agent not in (None, call.agent_name) and not agent.startswith(UNNAMED)

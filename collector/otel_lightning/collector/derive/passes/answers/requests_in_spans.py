@@ -16,10 +16,8 @@ from otel_lightning.collector.derive import time_order
 from otel_lightning.collector.derive.messages import messages, tool_parts
 from otel_lightning.collector.derive.messages.packing import outputs, unpack
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
-from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
+from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of, place_of_tool
 
-ADK = "adk-"
-"""How the ids begin that Google's ADK makes up for Gemini's tool calls. Histories lack them."""
 RECORDED = {"full", "truncated"}
 """The contents of calls whose messages were recorded with their text."""
 
@@ -85,7 +83,7 @@ def _add_to(call: LlmCall, request: ToolCall) -> None:
     if request.tool_call_id in {part.get("id") for part in output["parts"]}:
         return
     call_id = request.tool_call_id
-    if call_id and call_id.startswith(ADK) and request.source != "request":
+    if call_id and call_id.startswith(tool_parts.ADK) and request.source != "request":
         call_id = None
     tool_call = tool_parts.tool_call_part(call_id, request.name, request.arguments)
     # A copy, because kept rows may share the message.
@@ -118,7 +116,7 @@ def _lost_its_answer(call: LlmCall) -> bool:
 def _below(ran: Iterable[ToolCall], lost: set[Place], nodes: Nodes) -> Iterator[ToolCall]:
     """Yield the executions directly below one of these calls."""
     for tool in ran:
-        parent = nodes[tool.trace_id or "", tool.span_id or ""].parent
+        parent = nodes[place_of_tool(tool)].parent
         if parent in lost and _has_id_and_arguments(tool):
             yield replace(tool, llm_span_id=parent[1])
 
@@ -137,7 +135,7 @@ def _beside(
     for tool in ran:
         if not _has_id_and_arguments(tool):
             continue
-        siblings = below.get(nodes[tool.trace_id or "", tool.span_id or ""].parent, [])
+        siblings = below.get(nodes[place_of_tool(tool)].parent, [])
         began = tool.start_ns or 0
         at = bisect_right(siblings, began, key=lambda call: call.start_ns or 0)
         last = siblings[at - 1] if at else None

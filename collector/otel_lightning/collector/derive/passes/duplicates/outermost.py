@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from otel_lightning.collector.derive.messages.tool_parts import DENIED
 from otel_lightning.collector.derive.rows import AgentRun, ToolCall
-from otel_lightning.collector.derive.span_tree import Nodes, nearest_above
+from otel_lightning.collector.derive.span_tree import Nodes, nearest_above, place_of_tool
 
 
 def tools(executions: Iterable[ToolCall], nodes: Nodes) -> list[ToolCall]:
@@ -13,7 +13,7 @@ def tools(executions: Iterable[ToolCall], nodes: Nodes) -> list[ToolCall]:
     Fields that only the inner span has are copied to the outer one. A span that tells that a tool
     was denied makes the tool's span around it denied.
     """
-    by_place = {(tool.trace_id or "", tool.span_id or ""): tool for tool in executions}
+    by_place = {place_of_tool(tool): tool for tool in executions}
     above = nearest_above(nodes, by_place)
     outermost = []
     for place, tool in by_place.items():

@@ -49,9 +49,7 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
         for at in sorted(ends):
             kinds = _kinds(call) if is_sdks else _frameworks_kinds(call)
             yield from ((f"{kind} {at}", is_sdks) for kind in kinds)
-    if call.history.input_hash and (
-        _is_clients(call) or _is_frameworks(call) or _is_uncounted(call)
-    ):
+    if call.history.input_hash and (_is_clients(call) or _may_be_frameworks(call)):
         kinds = _clients_kinds(call) if _is_clients(call) else [_kind(call)]
         for kind in kinds:
             yield f"{kind} {call.history.input_hash}", _is_clients(call)
@@ -68,9 +66,7 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     above = {(own.trace_id, own.parent_span_id) for own in of_sdk}
     wholes: dict[tuple[object, ...], list[LlmCall]] = defaultdict(list)
     known = set()
-    for call in calls:
-        if not (_is_frameworks(call) or _is_uncounted(call)):
-            continue
+    for call in filter(_may_be_frameworks, calls):
         # A record right above an SDK's is of the same call, so neither takes another one.
         if place_of(call) in above:
             known.add(place_of(call))
@@ -133,6 +129,10 @@ def _same_answer(one: LlmCall, other: LlmCall) -> bool:
     parts, other_parts = comparable_parts(outputs(one)), comparable_parts(outputs(other))
     same_ids = one.history.tool_call_ids == other.history.tool_call_ids
     return bool(parts) and parts == other_parts and same_ids
+
+
+def _may_be_frameworks(call: LlmCall) -> bool:
+    return _is_frameworks(call) or _is_uncounted(call)
 
 
 def _is_frameworks(call: LlmCall) -> bool:

@@ -12,7 +12,13 @@ from otel_lightning.collector.derive import span_rows, time_order
 from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.messages.tool_parts import response_part
 from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
-from otel_lightning.collector.derive.span_tree import Nodes, Place, nearest_above, place_of
+from otel_lightning.collector.derive.span_tree import (
+    Nodes,
+    Place,
+    nearest_above,
+    place_of,
+    place_of_tool,
+)
 
 
 def complete(calls: Collection[LlmCall], nodes: Nodes, tools: Iterable[ToolCall]) -> list[LlmCall]:
@@ -72,7 +78,7 @@ def _results(
     """
     results: dict[str, object] = {}
     for tool in tools:
-        asker = known.get(nodes[tool.trace_id or "", tool.span_id or ""].parent)
+        asker = known.get(nodes[place_of_tool(tool)].parent)
         own = tool.tool_call_id or (_id_of(tool, asker) if asker else None)
         if own:
             results[own] = tool.result

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from otel_lightning.collector.derive.rows import Derived, ToolCall
-from otel_lightning.collector.derive.span_tree import Nodes, Place
+from otel_lightning.collector.derive.span_tree import Nodes, place_of_tool
 
 SENT_BY_MCP = "MCP send tools/call "
 """Prefix of the names of the spans in which a client of MCP's Python SDK calls a tool. The span of
@@ -30,14 +30,12 @@ def without_lone(tools: Iterable[ToolCall], derived: Derived, nodes: Nodes) -> l
         return found
     known = {row.rollout_id for rows in (derived.llm_calls, derived.agent_runs) for row in rows}
     lone = {
-        place for one in bare if one.rollout_id not in known and (place := _place(one)) in nodes
+        place
+        for one in bare
+        if one.rollout_id not in known and (place := place_of_tool(one)) in nodes
     }
     if lone:
         sent = {place for place, node in nodes.items() if (node.name or "").startswith(SENT_BY_MCP)}
         above = {nodes[place].parent for place in sent}
         lone = {place for place in lone if place in above or nodes[place].parent in sent}
-    return [one for one in found if _place(one) not in lone]
-
-
-def _place(tool: ToolCall) -> Place:
-    return tool.trace_id or "", tool.span_id or ""
+    return [one for one in found if place_of_tool(one) not in lone]

@@ -8,7 +8,7 @@ from otel_lightning.collector.derive import time_order
 from otel_lightning.collector.derive.messages.tool_parts import parts_of
 from otel_lightning.collector.derive.passes.tools.waiting_requests import canonical
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
-from otel_lightning.collector.derive.span_tree import Nodes
+from otel_lightning.collector.derive.span_tree import Nodes, place_of_tool
 
 Evidence = tuple[str, ToolCall | LlmCall]
 """A key of a request, and the execution or the call with its response."""
@@ -50,7 +50,7 @@ def find_evidence(
     """
     evidence: list[Evidence] = []
     for tool in executions:
-        node = nodes[tool.trace_id or "", tool.span_id or ""]
+        node = nodes[place_of_tool(tool)]
         # A span with a parent belongs to the rollout of its own trace already.
         if node.parent[1]:
             continue
