@@ -6,13 +6,13 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from otel_lightning.collector.alarms import CHECKPOINTING, Alarms
-from otel_lightning.collector.load.read_ahead import BATCH_BYTES
 from otel_lightning.collector.store import Store
 
 STORED_BYTES = 32 * 1024 * 1024
 """Bytes of requests that are stored between two checkpoints."""
-LONG_BYTES = 2 * BATCH_BYTES
-"""A batch of more bytes has a request so long that a checkpoint with it may not fit `--memory`."""
+LONG_BYTES = 34 * 1024 * 1024
+"""A batch of more bytes, twice `read_ahead.BATCH_BYTES`, has a request so long that a checkpoint
+with it may not fit `--memory`."""
 BLOCKED_SECONDS = 300.0
 """Time without a possible checkpoint after which an alarm is raised."""
 BLOCKED = (
