@@ -31,14 +31,16 @@ def calls(numbers: range) -> bytes:
 
 @contextmanager
 def growing(ingester: Ingester, first: int) -> Iterator[None]:
-    """Send more calls of the trace for the block."""
+    """Send more calls of the trace for the block, then wait until all are stored and derived."""
     over = threading.Event()
+    acknowledged: list[int] = []
 
     def send() -> None:
         for number in itertools.count(first):
             if over.is_set():
                 return
             assert post(ingester.http, calls(range(number, number + 1))) == 200
+            acknowledged.append(number)
 
     sender = threading.Thread(target=send, daemon=True)
     sender.start()
@@ -47,6 +49,8 @@ def growing(ingester: Ingester, first: int) -> Iterator[None]:
     finally:
         over.set()
         join(sender)
+    eventually(lambda: column(ingester.store, "SELECT count(*) FROM spans") == acknowledged[-1:])
+    eventually(lambda: column(ingester.store, STALE) == [0])
 
 
 def test_a_large_trace_that_grows_has_all_its_rows_after_a_rebuild(ingester: Ingester) -> None:
@@ -57,7 +61,6 @@ def test_a_large_trace_that_grows_has_all_its_rows_after_a_rebuild(ingester: Ing
         eventually(lambda: column(ingester.store, counted)[0] > LARGE_SPANS)
         with open_store(ingester.store) as store:
             start_anew(store)
-    eventually(lambda: column(ingester.store, STALE) == [0])
     assert column(ingester.store, counted) == column(ingester.store, "SELECT count(*) FROM spans")
     result = cli("derive", "--rebuild", "--store", str(ingester.store))
     assert (result.returncode, result.stderr) == (0, "")
