@@ -91,10 +91,10 @@ def _serve(
     settings: Settings, bound: BoundSockets, stopping: StopSignals, say: Callable[[str], None]
 ) -> None:
     """Start the parts of the process, receive until it has to stop, and stop the parts."""
-    filters = kept_filters.take(settings.store)
     with starting(settings.store):
         store = _open(settings)
         stopping.run = run = Run(settings.store)
+    filters = kept_filters.take(settings.store)
     erase_spilled(settings.store)
     _prepare_memory()
     parts = start_parts(settings, store, run, bound.connections, filters)

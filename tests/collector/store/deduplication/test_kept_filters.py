@@ -1,8 +1,10 @@
 """The filters of stored ids outlive their process if the store's file is as it was left."""
 
 import json
+import subprocess
 import sys
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import duckdb
@@ -144,12 +146,55 @@ main()
 """
 
 
+READS_IDS = "stored rows are read"
+"""What a process logs that was given no filters."""
+
+
+@contextmanager
+def ingester(store: Path) -> Iterator[subprocess.Popen[str]]:
+    """An ingester that keeps filters of few ids, for the block."""
+    words = [sys.executable, "-c", FEW_ARE_KEPT, "serve", "--store", str(store), "--grpc", "none"]
+    words += ["--http", "127.0.0.1:0"]
+    with background(*words, stderr=subprocess.PIPE, text=True) as process:
+        yield process
+
+
+def http_of(process: subprocess.Popen[str], store: Path) -> str:
+    """Wait until an ingester has started; return the address at which it receives."""
+    address: str = json.loads(written_by(process, store.with_name(store.name + ".server")))["http"]
+    return address
+
+
+def stopped(process: subprocess.Popen[str]) -> str:
+    """Stop an ingester, and return what it logged."""
+    process.terminate()
+    logged = process.communicate(timeout=LIMIT_S)[1]
+    assert process.returncode == 0
+    return logged
+
+
 def test_a_process_that_is_stopped_keeps_its_filters_for_the_next(tmp_path: Path) -> None:
     store = tmp_path / "t.duckdb"
-    words = [sys.executable, "-c", FEW_ARE_KEPT, "serve", "--store", str(store), "--grpc", "none"]
-    with background(*words, "--http", "127.0.0.1:0") as process:
-        http = json.loads(written_by(process, tmp_path / "t.duckdb.server"))["http"]
-        assert send(http, SENT[0].body).status == 200
-        process.terminate()
-        assert process.wait(LIMIT_S) == 0
-    assert {name: one.rows for name, (one,) in take(store).items()} == {"spans": 3, "traces": 3}
+    for are_kept in (True, True, False):
+        if not are_kept:
+            filters_file(store).unlink()
+        with ingester(store) as process:
+            assert send(http_of(process, store), SENT[0].body).status == 200
+            assert (READS_IDS in stopped(process)) is not are_kept
+        with open_store(store) as opened:
+            assert opened.count("spans") == len("abc")
+
+
+def test_filters_are_not_used_if_the_store_is_written_while_a_start_waits_for_it(
+    path: Path,
+) -> None:
+    other = trace_request(*"xyz").SerializeToString()
+    with open_store(path) as store, ingester(path) as process:
+        assert process.stderr
+        assert any("another process holds" in line for line in process.stderr)
+        assert load(store, [Request("traces", 2, other)], SeenIds(store), dead_letters=path) == 3
+        store.close()
+        assert send(http_of(process, path), other).status == 200
+        stopped(process)
+    with open_store(path) as store:
+        assert store.count("spans") == len("abcxyz")

@@ -63,7 +63,11 @@ def keep(store_path: Path, filters: Mapping[str, list[BloomFilter]]) -> None:
 
 
 def take(store_path: Path) -> Filters:
-    """Read and delete the filters of a store that is not open yet; none if they do not fit it."""
+    """Read and delete the filters of a store that was just opened; none if they do not fit it.
+
+    Call it while this process holds the file: another one may write ids that the filters lack. To
+    open a file changes nothing in it, unless DuckDB had a log to write or it was migrated.
+    """
     file = filters_file(store_path)
     try:
         content = file.read_bytes()
