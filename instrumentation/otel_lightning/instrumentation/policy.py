@@ -8,20 +8,17 @@ names of the arguments that it changed.
 """
 
 import hashlib
-import json
 import logging
-import math
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
 
-from otel_lightning.instrumentation import arms, attributes
+from otel_lightning.instrumentation import arms, attributes, flagd
 from otel_lightning.instrumentation.changed_request import tool_name
 from otel_lightning.instrumentation.identity import current_ids
 from otel_lightning.instrumentation.model_call import ModelCall, field_of
@@ -50,15 +47,11 @@ _rollouts_of_responses: OrderedDict[str, str] = OrderedDict()
 class _Flag:
     key: str
     variants: Mapping[str, Mapping[str, Any]]
+    split: flagd.Split
     shares: Mapping[str, float]
     version: str | None
     propensities: Mapping[str, float]
     """As the file states them, where a share alone does not tell the propensity."""
-    places: tuple[tuple[str, float], ...]
-    """Variants with their shares in the order of the targeting. A policy over several flags repeats
-    variants: each place is one combination, and has the same number in each flag."""
-    bucketing: str
-    """Text before the rollout in the hash of a draw; flags of one policy share it."""
 
 
 def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -108,14 +101,10 @@ def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _state_of(path: str) -> tuple[int, ...]:
-    """Return what changes when a file is written; empty if there is no such file."""
     try:
-        status = os.stat(path)  # noqa: PTH116 - each model call does this: no Path
+        return flagd.file_state(path)
     except OSError:
         return ()
-    # The time alone has steps of some milliseconds: a file that is read while it is written may
-    # have the same time when it is complete.
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 @lru_cache(maxsize=4)
@@ -123,7 +112,7 @@ def _flags(path: str, state: tuple[int, ...]) -> tuple[_Flag, ...]:
     """Read the flag file; `state` is part of the cache key, so a changed file is read again."""
     del state
     try:
-        flags = dict(json.loads(Path(path).read_text(encoding="utf-8"))["flags"])
+        flags = flagd.read_flags(path)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error  # without the system's number
         _logger.warning(
@@ -161,10 +150,7 @@ def _flag(key: str, flag: Mapping[str, Any]) -> _Flag | None:
     for name, variant in variants.items():
         if not isinstance(variant.get("tools", []), list):
             raise TypeError(f"the tools of variant {name!r} are no list")
-    places, bucketing = _places(flag, variants)
-    shares: dict[str, float] = {}
-    for variant, share in places:
-        shares[variant] = shares.get(variant, 0.0) + share
+    split = _split(flag, variants)
     metadata = flag.get("metadata") or {}
     version = metadata.get(attributes.POLICY_VERSION)
     stated = {
@@ -175,35 +161,26 @@ def _flag(key: str, flag: Mapping[str, Any]) -> _Flag | None:
         and not flag.get("targeting")  # a share of the targeting is what is drawn by
     }
     version_text = None if version is None else str(version)
-    return _Flag(key, variants, shares, version_text, stated, places, bucketing or key)
+    return _Flag(key, variants, split, split.shares, version_text, stated)
 
 
-def _places(
-    flag: Mapping[str, Any], variants: Mapping[str, Any]
-) -> tuple[tuple[tuple[str, float], ...], str | None]:
+def _split(flag: Mapping[str, Any], variants: Mapping[str, Any]) -> flagd.Split:
     parts = (flag.get("targeting") or {}).get("fractional") or []
-    weights = [
-        (str(part[0]), float(part[1] if len(part) > 1 else 1))
-        for part in parts
-        if isinstance(part, list) and part and part[0] in variants
-    ]
-    if not all(0 <= weight < math.inf for _, weight in weights):
-        raise ValueError(f"weights must be 0 or more: {weights}")
-    total = sum(weight for _, weight in weights)
+    # A variant that the flag lacks gets no traffic.
+    split = flagd.split([p for p in parts if not isinstance(p, list) or (p and p[0] in variants)])
+    if split.places:
+        return split
     # No targeting, or only weights of 0: the default variant has all traffic, as with flagd.
-    if total <= 0:
-        default = str(flag.get("defaultVariant") or next(iter(variants)))
-        if default not in variants:
-            raise KeyError(default)
-        return ((default, 1.0),), None
-    shared = parts[0]["cat"][0] if isinstance(parts[0], dict) and "cat" in parts[0] else None
-    places = tuple((variant, weight / total) for variant, weight in weights if weight > 0)
-    return places, shared if isinstance(shared, str) else None
+    default = str(flag.get("defaultVariant") or next(iter(variants)))
+    if default not in variants:
+        raise KeyError(default)
+    return flagd.Split(((default, 1.0),))
 
 
 def _draw(flag: _Flag, rollout: str) -> str:
     """Draw a variant by a hash of the rollout, so that all calls of a rollout get the same one."""
-    return arms.variant_at(arms.position(flag.bucketing, rollout), flag.places)
+    position = arms.position(flag.split.bucketing or flag.key, rollout)
+    return arms.variant_at(position, flag.split.places)
 
 
 def _rollout(call: ModelCall) -> str:

@@ -27,9 +27,8 @@ from openfeature.exception import FlagNotFoundError, ParseError, TypeMismatchErr
 from openfeature.flag_evaluation import FlagResolutionDetails, Reason
 from openfeature.provider import AbstractProvider, Metadata
 
-from otel_lightning.instrumentation import arms, attributes
+from otel_lightning.instrumentation import arms, attributes, flagd
 
-Shares = dict[str, float]
 _Value = TypeVar("_Value")
 _RANDOM: Final = random.SystemRandom()
 """Draws that neither `random.seed()` in the agent nor a fork repeats: the variant of a draw that is
@@ -39,26 +38,17 @@ _IF_LENGTH: Final = 3
 
 
 class _Served(NamedTuple):
-    places: list[tuple[str, float]]
-    """Variants and shares in order. A policy over several flags repeats variants: each place is one
-    combination, and has the same number in each flag."""
+    split: flagd.Split
     reason: Reason
     version: str | None
-    bucketing: str | None = None
-    """Text before the targeting key in the hash of a draw; flags of one policy share it."""
-
     propensity: float | None = None
     """Propensity of the only variant, if the request asks for it."""
 
     @property
-    def shares(self) -> Shares:
-        """The propensity of each variant."""
+    def propensities(self) -> dict[str, float]:
         if self.propensity is not None:
-            return {self.places[0][0]: self.propensity}
-        shares: Shares = {}
-        for variant, share in self.places:
-            shares[variant] = shares.get(variant, 0.0) + share
-        return shares
+            return {self.split.places[0][0]: self.propensity}
+        return self.split.shares
 
 
 class LightningProvider(AbstractProvider):
@@ -128,33 +118,27 @@ class LightningProvider(AbstractProvider):
         kind: type[_Value],
         context: EvaluationContext | None,
     ) -> FlagResolutionDetails[_Value]:
-        status = self._path.stat()
-        state = (status.st_mtime_ns, status.st_size, status.st_ino)
-        flag = _read(str(self._path), state).get(key)
+        path = str(self._path)
+        flag = _read(path, flagd.file_state(path)).get(key)
         if flag is None:
             raise FlagNotFoundError(f"'{self._path}' has no flag '{key}'.")
         context = context or EvaluationContext()
         if requested := arms.requested_arm(key, flag["variants"]):
-            served = _Served(
-                [(requested.variant, 1.0)],
-                Reason.TARGETING_MATCH,
-                requested.version,
-                None,
-                requested.propensity,
-            )
+            split = flagd.Split(((requested.variant, 1.0),))
+            served = _Served(split, Reason.TARGETING_MATCH, requested.version, requested.propensity)
         elif flag.get("state", "ENABLED") != "ENABLED":
             return FlagResolutionDetails(default, reason=Reason.DISABLED)
         else:
             served = _served(flag, context.attributes)
-        if not served.places:
+        if not served.split.places:
             return FlagResolutionDetails(default, reason=Reason.DEFAULT)
-        variant = _draw(served.bucketing or key, context.targeting_key, served.places)
+        variant = _draw(key, served.split, context.targeting_key)
         value: Any = flag["variants"][variant]
         allowed: tuple[type, ...] = (int, float) if kind is float else (kind,)
         fits = isinstance(value, allowed)  # in the condition, mypy would narrow `value` to object
         if not fits:
             raise TypeMismatchError(f"Variant '{variant}' of flag '{key}' is no {kind.__name__}.")
-        metadata = {f"{attributes.PROPENSITY}.{arm}": p for arm, p in served.shares.items()}
+        metadata = {f"{attributes.PROPENSITY}.{arm}": p for arm, p in served.propensities.items()}
         if served.version is not None:
             metadata[attributes.POLICY_VERSION] = served.version  # type: ignore[assignment]
         return FlagResolutionDetails(
@@ -167,10 +151,9 @@ def _read(path: str, state: tuple[int, ...]) -> dict[str, Any]:
     """Read the flags of a file; `state` is part of the cache key: a changed file is read again."""
     del state
     try:
-        flags: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))["flags"]
-    except (ValueError, KeyError) as error:
+        return flagd.read_flags(path)
+    except (ValueError, KeyError, TypeError) as error:
         raise ParseError(f"'{path}' is no flagd flag file ({error}).") from error
-    return flags
 
 
 def _served(flag: Mapping[str, Any], context: Mapping[str, Any]) -> _Served:
@@ -178,20 +161,18 @@ def _served(flag: Mapping[str, Any], context: Mapping[str, Any]) -> _Served:
     if attributes.POLICY in metadata:
         policy = json.loads(metadata[attributes.POLICY])
         shares = probabilities(policy, context)
-        return _Served(list(shares.items()), Reason.TARGETING_MATCH, policy["version"])
+        return _Served(
+            flagd.Split(tuple(shares.items())), Reason.TARGETING_MATCH, policy["version"]
+        )
     version = metadata.get(attributes.POLICY_VERSION)
     version_text = None if version is None else str(version)
     targeting = flag.get("targeting") or {}
     # Without targeting, flagd serves the default variant.
     if not targeting:
         default = flag.get("defaultVariant")
-        return _Served([(str(default), 1.0)] if default else [], Reason.STATIC, version_text)
-    parts = _fractional(targeting, context)
-    weights = [(str(p[0]), float((p[1:] or [1])[0])) for p in parts if isinstance(p, list)]
-    total = sum(weight for _, weight in weights)
-    places = [(variant, weight / total) for variant, weight in weights if weight > 0]
-    shared = parts[0]["cat"][0] if isinstance(parts[0], dict) and "cat" in parts[0] else None
-    return _Served(places, Reason.SPLIT, version_text, shared if isinstance(shared, str) else None)
+        split = flagd.Split(((str(default), 1.0),) if default else ())
+        return _Served(split, Reason.STATIC, version_text)
+    return _Served(flagd.split(_fractional(targeting, context)), Reason.SPLIT, version_text)
 
 
 def _fractional(targeting: Mapping[str, Any], context: Mapping[str, Any]) -> list[Any]:
@@ -204,7 +185,7 @@ def _fractional(targeting: Mapping[str, Any], context: Mapping[str, Any]) -> lis
     return list(targeting["fractional"])
 
 
-def probabilities(policy: Mapping[str, Any], features: Mapping[str, Any]) -> Shares:
+def probabilities(policy: Mapping[str, Any], features: Mapping[str, Any]) -> dict[str, float]:
     """Evaluate a linear softmax policy: pi = floor + rest * softmax(W [1, x]).
 
     Args:
@@ -248,8 +229,9 @@ def probabilities(policy: Mapping[str, Any], features: Mapping[str, Any]) -> Sha
     return {arm: p for arm, p in mixed.items() if p > 0}
 
 
-def _draw(bucketing: str, unit: str | None, places: Sequence[tuple[str, float]]) -> str:
+def _draw(key: str, split: flagd.Split, unit: str | None) -> str:
     """Draw a variant by a hash of the targeting key, so that one unit always gets the same one."""
     # Without a unit there is nothing to be consistent with: each evaluation draws for itself.
+    bucketing = split.bucketing or key
     position = _RANDOM.random() if unit is None else arms.position(bucketing, unit)
-    return arms.variant_at(position, places)
+    return arms.variant_at(position, split.places)
