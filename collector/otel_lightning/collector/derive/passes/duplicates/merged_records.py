@@ -29,21 +29,38 @@ def merge(records: Iterable[LlmCall], depth: Mapping[Place, int]) -> LlmCall:
     """
     # Innermost first: the innermost record gives ids and times.
     layers = [unpack(layer) for layer in sorted(records, key=lambda one: _inner_first(one, depth))]
-    inner, outer = layers[0], layers[-1]
-    home = _home(layers)
     richest = min(layers, key=_content_rank)
-    of_richest = {name: getattr(richest, name) for name in FROM_RICHEST}
+    call = replace(layers[0], **{name: getattr(richest, name) for name in FROM_RICHEST})
+    _place(call, layers)
+    call.lost_ids = any(layer.lost_ids for layer in layers)
+    call.late_end = any(layer.late_end for layer in layers)
+    call.lost_arguments = any(layer.lost_arguments for layer in layers)
+    _fill_unknown(call, layers)
+    _choose_model_and_counts(call, layers)
+    # Outermost first, so that the innermost value of a parameter wins: it is the closest to the
+    # request.
+    call.request_params = {k: v for layer in layers[::-1] for k, v in layer.request_params.items()}
+    _settle_end(call, layers[-1])
+    return call
+
+
+def _place(call: LlmCall, layers: Sequence[LlmCall]) -> None:
+    """Set the ids of a merged call, its parent, and the spans that were merged into it."""
+    outer, home = layers[-1], _home(layers)
     # A parent's span id has a meaning only in its own trace.
     above = outer if outer.trace_id == home.trace_id else home
-    call = replace(inner, parent_span_id=above.parent_span_id, **of_richest)
+    call.parent_span_id = above.parent_span_id
     call.trace_id, call.span_id, call.history = home.trace_id, home.span_id, home.history
     places = {place_of(layer) for layer in layers}
     call.merged_places = sorted(places - {place_of(home)})
-    call.lost_ids = any(layer.lost_ids for layer in layers)
-    call.late_end = any(layer.late_end for layer in layers)
+    call.merged_span_ids = sorted({layer.span_id for layer in layers} - {home.span_id})
+
+
+def _fill_unknown(call: LlmCall, layers: Sequence[LlmCall]) -> None:
+    """Take each field that the merged call lacks from the innermost record that has it."""
+    outer = layers[-1]
     if is_instant(outer):  # the end of a stream, so its error is that of the call
         call.error_type = call.error_type or outer.error_type
-    call.lost_arguments = any(layer.lost_arguments for layer in layers)
     for name in FROM_OUTERMOST:
         setattr(call, name, _first(layers[::-1], name))
     for name in FIELDS:
@@ -52,30 +69,34 @@ def merge(records: Iterable[LlmCall], depth: Mapping[Place, int]) -> LlmCall:
         is_unknown = getattr(call, name) is None and name != "error_type"
         if is_unknown and (name != "error_message" or call.error_type):
             setattr(call, name, _first(layers, name))
-    if call.error_type is None and not call.output_messages and call.operation != "embeddings":
-        # The record with the content is one that failed, so it has no answer.
-        call.content = "truncated" if call.content == "full" else call.content
+
+
+def _choose_model_and_counts(call: LlmCall, layers: Sequence[LlmCall]) -> None:
+    """Correct the model that answered and the count of its tokens, which a record may not know."""
     # Some records repeat the requested model as the one that answered, where others know it.
     answering = (one for one in layers if one.response_model not in (None, one.request_model))
     if (record := next(answering, None)) is not None:
         call.response_model = record.response_model
     if any(layer.error_type and layer.input_tokens and not layer.output_tokens for layer in layers):
         call.output_tokens = None  # another record has the count of the stream's start
-    # Outermost first, so that the innermost value of a parameter wins: it is the closest to the
-    # request.
-    call.request_params = {k: v for layer in layers[::-1] for k, v in layer.request_params.items()}
+
+
+def _settle_end(call: LlmCall, outer: LlmCall) -> None:
+    """Set error and content of a call whose answer is missing or broken off."""
+    if call.error_type is None and not call.output_messages and call.operation != "embeddings":
+        # The record with the content is one that failed, so it has no answer.
+        call.content = "truncated" if call.content == "full" else call.content
     if call.finish_reason == "error" and call.error_type is None:
         # The SDK of a client that left the stream does not tell how it ended.
         call.error_type, call.error_message = outer.error_type, outer.error_message
+    # The record with the content may not know that the answer was broken off, by the limit of
+    # tokens or by an error.
     if call.finish_reason == "length" and call.output_messages:
-        # The record with the content may not know that the answer was broken off.
         whole = [{**one, "parts": [{**p} for p in one["parts"]]} for one in call.output_messages]
         if tool_parts.forget_completed_arguments(whole):
             call.output_messages, call.content = whole, "truncated"
     if call.finish_reason == "error" and call.content == "full" and call.output_messages:
-        call.content = "truncated"  # nor that an error broke it off
-    call.merged_span_ids = sorted({layer.span_id for layer in layers} - {home.span_id})
-    return call
+        call.content = "truncated"
 
 
 def _home(layers: Sequence[LlmCall]) -> LlmCall:
