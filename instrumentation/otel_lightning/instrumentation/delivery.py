@@ -83,7 +83,7 @@ _REPORTED_BY_US: Final = (
     "Queue full",
     "Exporter already shutdown",
 )
-"""How the log messages of OpenTelemetry begin that our own report of losses replaces."""
+"""Prefixes of OpenTelemetry's log messages that our own report of losses replaces."""
 _logger = logging.getLogger(__name__)
 
 before_finish: Final[list[Callable[[], None]]] = []

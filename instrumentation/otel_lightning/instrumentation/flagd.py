@@ -28,7 +28,7 @@ class Split(NamedTuple):
 
 
 def file_state(path: str) -> tuple[int, ...]:
-    """Return values of which one changes whenever the file is written.
+    """Return the time, size and inode of a file: one of them changes when the file is written.
 
     Raises:
         OSError: If there is no such file.

@@ -1,4 +1,4 @@
-"""Redact log records, some of which carry messages: those of instrumentations that emit events."""
+"""Redact log records: some instrumentations emit events that carry messages."""
 
 from collections.abc import Callable
 from contextlib import ExitStack

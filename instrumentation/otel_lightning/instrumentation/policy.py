@@ -51,7 +51,7 @@ class _Flag:
     shares: Mapping[str, float]
     version: str | None
     propensities: Mapping[str, float]
-    """As the file states them, where a share alone does not tell the propensity."""
+    """Propensities that the file states, where the share alone does not tell them."""
 
 
 def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ CUT_OFF = ("length", "content_filter")
 """Finish reasons of an answer that the model did not end. A chat template would write an end after
 it, which teaches the model to stop in the middle."""
 INCOMPLETE = ("truncated", "redacted")
-"""Values of the column `content` of a call with messages of which a part is missing: they are not
+"""Values of the column `content` of a call whose messages are incomplete: they are not
 what the model read or wrote."""
 
 

@@ -20,7 +20,7 @@ from otel_lightning.collector.spool.format import Position
 from otel_lightning.collector.store import Store
 from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
-DECODE_BYTES = 4 * 1024 * 1024  # decoded together; so few that the allocator reuses the memory
+DECODE_BYTES = 4 * 1024 * 1024  # decoded together; few enough that the allocator reuses the memory
 TABLES: dict[Signal, str] = {"traces": "spans", "logs": "logs"}
 
 
@@ -146,7 +146,7 @@ class _Batch:
         return len(new)
 
     def _settle_differing(self, rows: pa.Table, received_ns: int) -> pa.ChunkedArray:
-        """Replace spans of which later states came; keep other spans with the ids of stored ones.
+        """Replace spans that were sent again in a later state; keep other spans with stored ids.
 
         Returns:
             The trace ids of the spans that were replaced.

@@ -44,9 +44,10 @@ from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 0.5  # longest wait for a larger batch
 FILLING_ROWS, FILL_SECONDS = ROW_GROUP_ROWS // 3, 1.25
-"""So many rows wait for a full row group until the oldest is so old: a full one is compressed and
-written once, but the rows of a part of one again at the next checkpoint. The loader looks at least
-each `INTERVAL_SECONDS`. As many in one of these fill a row group within three of them."""
+"""Batches of at least `FILLING_ROWS` rows wait until they fill a row group of DuckDB, or until the
+oldest row is `FILL_SECONDS` old. A full group is compressed and written once; the rows of a partial
+one are written again at the next checkpoint. At this rate, a third of a group per
+`INTERVAL_SECONDS`, a group is full within three intervals."""
 GATHER_SECONDS = 0.05  # how often that wait looks at the spool
 IDLE_SECONDS = 5.0  # without requests, after which a checkpoint is written
 KEEP_EVERYTHING = LoaderSettings()

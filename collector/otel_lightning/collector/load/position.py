@@ -145,7 +145,7 @@ class ProgressWait:
         """Wait a moment.
 
         Args:
-            seen: How far the ingester is; if it differs from the last call, the wait starts anew.
+            seen: How far the ingester is; if it differs from the last call, the wait starts again.
 
         Raises:
             StoreError: If nothing has changed for too long.

@@ -29,7 +29,7 @@ SHARED = (
     "opentelemetry.proto.resource.v1.Resource",
     "opentelemetry.proto.common.v1.InstrumentationScope",
 )
-"""What records share."""
+"""Messages that several records share."""
 
 
 def repair(kind: type[Message], body: bytes) -> bytes:

@@ -22,7 +22,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 class BrowserRequest(NamedTuple):
-    """Who asks, as a browser says it: the method, and four headers."""
+    """The request of a browser: its method, and the headers that tell where it comes from."""
 
     method: str
     host: str | None

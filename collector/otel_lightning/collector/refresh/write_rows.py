@@ -77,7 +77,7 @@ class Writing:
 
     closed: ClosedSet
     replaced: Sequence[str]
-    """The traces of which all former rows were deleted."""
+    """The traces whose former rows were all deleted."""
     rows: Iterator[tuple[str, pa.Table]]
     """The rows that are left to insert."""
     new: NewRows

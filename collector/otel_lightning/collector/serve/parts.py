@@ -116,7 +116,7 @@ def _log_previous_end(run: Run, spool: Spool) -> None:
 
 
 def _register_functions(store: Store, loader: Loader, path: Path) -> None:
-    """Let commands back up the store, erase traces and derive anew in this process, by SQL."""
+    """Let commands back up the store, erase traces and derive again in this process, by SQL."""
     store.register_function(BACKUP, partial(_back_up, loader, path))
     store.register_function(REBUILD, partial(_rebuild, loader))
     forgetting = Forgetting(loader, store.served_file())

@@ -44,7 +44,7 @@ class _Work(NamedTuple):
 
     requests: list[WaitingRequest]
     segment_start: Future[Position] | None
-    """Who waits for a new segment after them; gets its start."""
+    """The waiter for a new segment after them; it gets the segment's start."""
     stops: bool
     """Whether the thread ends after them."""
 

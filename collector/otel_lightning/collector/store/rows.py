@@ -1,4 +1,4 @@
-"""What asks a store for a few rows: an open `Store`, or the ingester's HTTP port."""
+"""The interface for reading a few rows: an open `Store`, or the ingester's HTTP port."""
 
 from typing import Any, Protocol
 

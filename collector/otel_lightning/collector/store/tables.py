@@ -6,7 +6,7 @@
 OF_ONE_FILE = ("schema_migrations", "spool_position", "spool_identity")
 """The schema of a file, and how far it has stored which spool."""
 REFRESHING = ("stale", "trace_keys")
-"""What is to be derived, and the keys by which traces find each other."""
+"""Traces and log records to derive, and the keys by which traces find each other."""
 ROLLOUT_ROWS = "rollout_rows"
 """A row for each rollout, made from derived rows of all of its traces."""
 INTERNAL = frozenset({*OF_ONE_FILE, *REFRESHING})

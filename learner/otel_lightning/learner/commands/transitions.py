@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from otel_lightning.learner.transitions.make import Summary
 
 A_CENTURY = 100 * 365 * 24 * 60
-"""In minutes: times in nanoseconds have no room for much more."""
+"""In minutes: a time in nanoseconds overflows beyond about three centuries."""
 
 CREDIT_HELP = (
     f"Method that turns rewards into advantages: {', '.join(credit.METHODS)}; or the sum of a "

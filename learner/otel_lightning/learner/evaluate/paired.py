@@ -68,7 +68,7 @@ class PairedComparison:
     upper: float
     """95 % bootstrap interval of the gain, two-sided."""
     p_value: float
-    """Of the randomisation test that the gain is not above `least_gain`, one-sided."""
+    """P-value of the randomisation test that the gain is not above `least_gain`, one-sided."""
     test: str
     least_gain: float = 0.0
     reward_range: Range | None = None

@@ -53,7 +53,7 @@ RANGES: dict[str, dict[str, Numbers]] = {
     "weights": {"ready_seconds": ABOVE_0},
     "stop": {"rollouts": COUNT, "hours": ABOVE_0, "no_gain_rounds": COUNT},
 }
-"""By part and setting. A setting without a value is in each range."""
+"""Allowed values, by part and setting. A setting without a value is always allowed."""
 
 
 def outside(config: Any) -> Iterator[str]:

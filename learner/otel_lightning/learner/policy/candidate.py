@@ -1,4 +1,4 @@
-"""The policy to evaluate: a single arm, a policy version, or that of a flag file."""
+"""The policy to evaluate: a single arm, a policy version, or the policy of a flag file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -205,7 +205,7 @@ class _Ended(NamedTuple):
     stopped: str | None
     """Why the engine stopped early; None if it did not."""
     by_id: dict[str, Planned]
-    """Each rollout by its id, which is that of its last attempt."""
+    """Each rollout by its id, which is the id of its last attempt."""
 
     @property
     def histories(self) -> dict[str, AttemptHistory]:

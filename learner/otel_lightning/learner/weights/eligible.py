@@ -28,7 +28,7 @@ class Judgement:
     """The model that it was compared with; None if the gate did not record it."""
     refusals: tuple[str, ...]
     fingerprint: str | None = None
-    """Of the model's files when it was judged; None if the gate did not record it."""
+    """Fingerprint of the model's files when it was judged; None if the gate did not record it."""
     against_fingerprint: str | None = None
     """The same of the model that it was compared with."""
 

@@ -32,7 +32,7 @@ SPANS = 2_000
 MOST_PARSED_AGAIN = 0.2
 """Largest share of the traces of a batch that are parsed again, for portions to save time."""
 BATCHES_WHOLE = 8
-"""Number of batches that are derived whole after one of which more was parsed again."""
+"""Number of batches that are derived whole after one in which more was parsed again."""
 SEVERAL = -1
 Tables = dict[str, list[pa.Table]]
 

@@ -32,9 +32,9 @@ COUNTS = {
 }
 """The keys of the token counts, with Anthropic's names for them."""
 HIDDEN = "<REDACTED>"
-"""What stands in the logged bodies for the model's reasoning."""
+"""Replaces the model's reasoning in the logged bodies."""
 ARGUMENTS_BEGIN = "[TOOL INPUT: "
-"""How the arguments of a tool begin: this, the tool's name, `]` and the next line."""
+"""Start of a tool's arguments; the tool's name, `]` and a new line follow."""
 
 
 def matches(span: Span) -> bool:

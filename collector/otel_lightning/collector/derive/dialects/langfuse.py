@@ -23,9 +23,9 @@ CONVERSATION_KEYS = ("langfuse.session.id",)
 OPERATIONS = {"generation": "chat", "embedding": "embeddings"}
 PREFIX = "langfuse.observation."
 MESSAGE = frozenset({"role", "content", "parts", "tool_calls", "message", "text", "type"})
-"""Keys of which a message, or an item of one, has one at least."""
+"""A message, or an item of one, has at least one of these keys."""
 RESPONSES = ".responses"
-"""How JavaScript's SDK ends the name of a call of the Responses API, unless its user names it."""
+"""Suffix of the name that JavaScript's SDK gives to a call of the Responses API."""
 ITEM = '"function_call_output"'
 """The type of an item that only a request of the Responses API has."""
 OTHERS = frozenset({"gen_ai.input.messages", "gen_ai.response.id"})

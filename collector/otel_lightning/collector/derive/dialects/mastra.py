@@ -1,4 +1,4 @@
-"""Mastra: one model call as nested spans, of which none has all that is known about it.
+"""Mastra: one model call as nested spans, each with a part of what is known about it.
 
 `model_generation` has the whole input of an agent's run, `model_step` an outline of each call's
 input and the call's answer, and `model_inference` the model, the token counts and the finish
@@ -33,7 +33,7 @@ RUNS = {"agent_run": "agent", "workflow_run": "workflow"}
 CUT = "[MaxDepth]"
 """What Mastra 0 writes for a value that is nested too deeply."""
 OUTLINED = re.compile(r"\[tool(?P<result>-result)?: (?P<name>[^\]]+)\]")
-"""What stands in an outline for a tool call or for its result."""
+"""Replaces a tool call, or its result, in an outline."""
 PIECES = re.compile(r"(?s)\[tool-result: [^\]]+\]|(?:(?!\[tool-result: [^\]]+\]).)+")
 """Each result of an outline: what stands for it, or a text."""
 

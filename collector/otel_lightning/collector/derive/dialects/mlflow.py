@@ -39,11 +39,11 @@ FUNCTION = "mlflow.spanFunctionName"
 """Where MLflow has the name of a tool that is a decorated function."""
 RETRIEVALS = {"RETRIEVER": "retriever", "RERANKER": "reranker"}
 CHUNKS = "mlflow.chunk.item."
-"""How the names of the events begin that hold the chunks of a stream; their number follows."""
+"""Prefix of the names of events that hold the chunks of a stream; a number follows."""
 PIECE = "new_token"
 """The event of a piece of a stream of LangChain."""
 STATED = re.compile(r'"(finish_reason|stop_reason|model_name)":|"id": "resp_')
-"""What stands in a piece that states the finish reason, the model or the response id."""
+"""Found in each piece that states the finish reason, the model or the response id."""
 OBJECT = re.compile(r"<[\w.]+ .*>", re.DOTALL)
 """The `repr()` of a Python object that is not data, such as a stream."""
 

@@ -24,7 +24,7 @@ AGENTS = {"agentic.invocation": "agent", "agentic.delegation": "handoff"}
 INPUT, OUTPUT, METADATA = "data.input", "data.output", "metadata"
 """The names of the events."""
 MODEL = "model."
-"""How the type of the entity begins that is the model."""
+"""Prefix of the type of the entity that is the model."""
 NAMES, IDS = ("tool_name", "tool_function"), ("tool_id", "call_id")
 
 

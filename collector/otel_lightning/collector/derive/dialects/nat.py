@@ -26,7 +26,7 @@ UNKNOWN = "unknown"
 ADDED = {"additionalProperties": False, "strict": True}
 """What the toolkit writes into the schema of each tool's parameters."""
 TOOL_CALLS = "\n\nTool calls: "
-"""What stands between an answer's text and its tool calls."""
+"""Separates an answer's text from its tool calls."""
 
 
 def matches(span: Span) -> bool:

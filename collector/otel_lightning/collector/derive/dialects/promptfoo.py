@@ -18,15 +18,15 @@ RANK = 65
 PROVIDER, OPERATION = "promptfoo.provider.id", "gen_ai.operation.name"
 SENT, ANSWERED = "promptfoo.request.body", "promptfoo.response.body"
 ENDED, HIDDEN = "... [truncated]", "<REDACTED"
-"""What stands for the rest of a text, and for a secret."""
+"""Replaces the rest of a text, and a secret."""
 REASONED = {"Thinking: ": "\n\n", "Reasoning: ": "\n"}
-"""How an answer with reasoning begins, and what stands between the reasoning and the text."""
+"""Start of an answer with reasoning, and the separator between the reasoning and the text."""
 SIGNED = "\nSignature: "
-"""What stands before the signature of Anthropic's reasoning."""
+"""Stands before the signature of Anthropic's reasoning."""
 YAML = "- role:"
-"""How a prompt begins whose messages are YAML."""
+"""Start of a prompt whose messages are YAML."""
 CALLS = ('{"type":"tool_use"', '{"type":"function_call"')
-"""How a line begins that is a tool call."""
+"""Start of a line that is a tool call."""
 
 
 def matches(span: Span) -> bool:

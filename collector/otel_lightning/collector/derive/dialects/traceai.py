@@ -12,7 +12,7 @@ from otel_lightning.collector.derive.text import json_text
 NAME = "traceai"
 RANK = 11
 SCOPE = "traceai_"
-"""How the names of its packages, and so of their scopes, begin."""
+"""Prefix of the names of its packages, and so of their scopes."""
 KIND = "gen_ai.span.kind"
 NAMES = {
     KIND: openinference.KIND,

@@ -147,7 +147,7 @@ class _Chain:
         return twin
 
     def digest(self, more: bytes = b"") -> str:
-        """Return the hash so far, or that of one thing more."""
+        """Return the hash so far, or the hash with one more thing added."""
         if not more:
             return self._hash.hexdigest()
         twin = self._hash.copy()

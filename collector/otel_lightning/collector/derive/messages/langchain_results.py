@@ -31,7 +31,7 @@ def fill(call: LlmCall, result: Any) -> None:
 
 
 def is_broken_off(result: Any) -> bool:
-    """Return whether a result was put together from a stream of which no choice ended."""
+    """Return whether a result was put together from a stream in which no choice ended."""
     generations = _generations(result)
     are_chunks = any(one.get("type") == CHUNK for one in generations)
     return are_chunks and not any(_metadata(one).get("finish_reason") for one in generations)

@@ -328,7 +328,7 @@ _MORE = {
 }
 """Keys that a message of plain text does not have; one of them excludes the fast path."""
 _NAMES = {"role", "parts", "content", "kwargs", "data", "message"}
-"""Keys of which a message has one at least; what has none may be a block of a content."""
+"""A message has at least one of these keys; a mapping without any may be a block of content."""
 _ROLE_OF_PART = {"tool_call": "assistant", "reasoning": "assistant", "tool_call_response": "tool"}
 """The roles that the types of parts tell."""
 _SPEAKERS = {word: role for word, role in ROLES.items() if role != "tool"}

@@ -17,7 +17,7 @@ REPR = re.compile(
 PYTHON = "[{'type': 'text', "
 """Prefix of the `repr()` of a list of text blocks, which OpenLIT writes for a content."""
 FAILED = re.compile(r"\bisError=True\b|\bstate=<\w+\.ERROR\b")
-"""What stands behind the text in the `repr()` of a result that tells of a failure."""
+"""Follows the text in the `repr()` of a result that tells of a failure."""
 
 NO_REASON = "Tool call execution denied."
 """What Vercel's AI SDK tells every model of a tool that was denied without a reason."""

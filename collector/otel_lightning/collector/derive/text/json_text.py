@@ -19,7 +19,7 @@ JSON_STARTS = frozenset('{["-0123456789tfnNI \t\r\n')
 """First characters of texts that may be JSON. All other texts are rejected without parsing."""
 
 NEXT_MEMBER, COLON = re.compile(r'[\s,]*(?=")'), re.compile(r"\s*:\s*")
-"""What stands before the name of a member of a JSON object, and before its value."""
+"""Stands before the name of a member of a JSON object, and before its value."""
 _DECODER = json.JSONDecoder()
 
 

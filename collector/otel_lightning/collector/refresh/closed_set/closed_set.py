@@ -76,7 +76,7 @@ class ClosedSet:
         self._sought_keys, self._matches = KEYS.empty_table(), KEYS.empty_table()
         """The keys that the traces that were read last look for, and the stored ones among them."""
         self._steps = 0
-        """How often keys were followed."""
+        """Number of steps in which keys were followed."""
         self._received = self._recent.received_since(self._frontier)
         self._table = sorted_copy.source(store, spans_at_once, self._received)
 

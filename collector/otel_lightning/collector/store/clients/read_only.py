@@ -100,7 +100,7 @@ class ReadOnlyGuard:
         self._scanners: set[str] = set()
         self._logged: set[str] = set()
         self.gate = StatementGate()
-        """Where each statement passes, also those of the page."""
+        """Each statement passes it, also those of the page."""
 
     def authenticate(self, session: str, token: str, _served: str) -> bool:
         """Return whether a client has one of the tokens, and remember its role."""

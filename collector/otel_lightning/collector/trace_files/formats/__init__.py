@@ -26,7 +26,7 @@ from otel_lightning.collector.trace_files.records import Exported, Json
 
 
 class Format(Protocol):
-    """What the module of a format has."""
+    """A module of this folder: what each format has to define."""
 
     NAME: str
 

@@ -21,7 +21,7 @@ NAME = "Amazon Bedrock"
 KIND = "ModelInvocationLog"
 MILLISECOND = 1_000_000  # nanoseconds
 EMBED = "embed"
-"""What the names of models have that compute embeddings."""
+"""Part of the names of models that compute embeddings."""
 COUNTS = {
     "input": {
         "inputTokenCount": "llm.token_count.prompt",

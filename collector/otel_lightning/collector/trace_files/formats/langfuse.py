@@ -35,7 +35,7 @@ NUMBERS, WORDS = ("NUMERIC", "BOOLEAN"), ("CATEGORICAL",)
 TOOL_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
 """Attributes with a tool's name, as other instrumentations had sent them to Langfuse."""
 KEPT = ("lightning.", "session.id", "gen_ai.conversation.id")
-"""How the names of attributes begin that tell the rollout or the conversation of a span."""
+"""Prefixes of attributes that tell the rollout or the conversation of a span."""
 
 
 def matches(row: Json) -> bool:

@@ -25,7 +25,7 @@ OTLP_SPAN = frozenset({"trace_id", "span_id", "start_time_unix_nano"})
 CELLS = frozenset({"context.trace_id", "context.span_id", "span_kind"})
 """Columns of `get_spans_dataframe()`."""
 ATTRIBUTES, RESULT = "attributes.", "result."
-"""How the names of columns begin that are fields of objects."""
+"""Prefixes of the names of columns that are fields of objects."""
 TEXTS = ("input.value", "output.value")
 """Attributes that are always a text."""
 COUNT = re.compile(r"token_count|\.usage\.")

@@ -2,7 +2,7 @@
 
 The gate takes each task as one observation. A log that was multiplied, with a new task id for each
 copy, would have more observations than anybody made. Equal inputs alone prove nothing: many users
-ask the same question. But if each rollout drew its arm anew, rollouts with the same input have the
+ask the same question. But if each rollout drew its own arm, rollouts with the same input have the
 same arm only as often as the propensities say.
 """
 

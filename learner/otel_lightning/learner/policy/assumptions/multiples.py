@@ -101,7 +101,7 @@ def _chance_of_multiple(number: int, mean: int) -> float:
 
 
 def _tails(hits: int, draws: int, chances: Floats) -> Floats:
-    """Bound the probability of at least so many hits (binomial), for each chance of a hit.
+    """Bound the probability of at least this many hits (binomial), for each chance of a hit.
 
     Source:
         Chernoff's bound in Hoeffding's form, exp(-n KL(hits / n, p)).

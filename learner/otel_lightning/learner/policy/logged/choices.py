@@ -59,7 +59,7 @@ class LoggedChoices:
     rows: pl.DataFrame
     """The columns `COLUMNS`, sorted by time, then by rollout_id."""
     unrewarded: pl.DataFrame
-    """The same columns of rollouts without a reward of which nothing says what it means."""
+    """The same columns, for rollouts without a reward where nothing tells what that means."""
     without_propensity: int
     missing: Missing
     sources: dict[str, int]
@@ -69,7 +69,7 @@ class LoggedChoices:
     open: int = 0
     """Number of the unrewarded rollouts that are open, so that their reward may still come."""
     units: Units = NO_UNITS
-    """What counts as one task though it has several task ids."""
+    """Task ids that count together as one task."""
     contradictory: int = 0
     """Number of rollouts whose rewards contradict each other; they count as without a reward."""
     jointly: int = 0

@@ -21,7 +21,7 @@ class Mixture(NamedTuple):
     """A policy mixed with the live one, as it is written and as it is recorded."""
 
     weights: flag_document.Weights
-    """For the flag file."""
+    """Weights to write into the flag file."""
     arms: Shares
     """Shares to record, also of the arms that are served to nobody."""
     after: Shares

@@ -70,4 +70,4 @@ GRADIENTS: dict[str, Callable[[Cells, Floats], Gradient]] = {
     "doubly_robust": _doubly_robust,
     "reinforce": _reinforce,
 }
-"""By name: function from the cells and the modelled reward of each arm, [C, K], to the gradient."""
+"""By name: function of the cells and the modelled reward of each arm, [C, K]; the gradient."""

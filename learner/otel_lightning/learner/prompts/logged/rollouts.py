@@ -63,7 +63,7 @@ class Rollouts:
     explained: int
     """Number of failed rollouts that somebody explained."""
     units: Units = NO_UNITS
-    """What counts as one task though it has several task ids."""
+    """Task ids that count together as one task."""
 
     @property
     def failed(self) -> int:

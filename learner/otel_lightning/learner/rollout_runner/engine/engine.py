@@ -89,7 +89,7 @@ class Engine:
     executor: Executor
     receiver: Receiver
     past: dict[str, AttemptHistory]
-    """By the key of the planned rollout."""
+    """Earlier attempts, by the key of the planned rollout."""
     stop: Stop
     give_up_after: int = 20
     running: dict[str, Attempt] = field(default_factory=dict)

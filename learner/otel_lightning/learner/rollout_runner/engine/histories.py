@@ -12,7 +12,7 @@ from otel_lightning.learner.rollout_runner.launcher.processes import INTERRUPTED
 from otel_lightning.learner.rollout_runner.plan import Job, Planned
 
 LOST_WITH_ITS_MACHINE = "its runner on another machine ended before it"
-"""Reason of an attempt of which the store has calls and no machine reports the end."""
+"""Reason of an attempt that has calls in the store, but whose end no machine reports."""
 INTERRUPTIONS = frozenset({INTERRUPTED, RUNNER_KILLED, LOST_WITH_ITS_MACHINE})
 """Reasons in the store of attempts that the runner's end, or Ctrl-C, cut off."""
 

@@ -22,7 +22,7 @@ def note_interrupted_elsewhere(
     journal: Journal,
     store: Rows,
 ) -> None:
-    """Record attempts of which the store has calls and no end: a machine was lost with its journal.
+    """Record attempts that have calls in the store but no end: a machine was lost with its journal.
 
     Run again under the same id, such a rollout would have the calls of both attempts.
     """

@@ -34,7 +34,7 @@ class Spec:
     """The rollout's id, or the name of a service."""
     command: Sequence[str]
     folder: Path
-    """Where its output goes, to the files `<name>.out` and `<name>.err`."""
+    """Folder of its output, in the files `<name>.out` and `<name>.err`."""
     environment: Mapping[str, str] = field(default_factory=dict)
     stdin: Path | None = None
     timeout: float | None = None

@@ -32,7 +32,7 @@ class Rollouts:
     """Reward of each rollout."""
     tasks: Integers
     began: Integers | None = None
-    """Time at which each rollout began, in nanoseconds; None if that of one is not known."""
+    """Time at which each rollout began, in nanoseconds; None if one of them is not known."""
 
 
 def rollouts_of(examples: Sequence[Example]) -> Rollouts:

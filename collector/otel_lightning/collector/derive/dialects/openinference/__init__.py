@@ -32,7 +32,7 @@ COST_KEYS = ("llm.cost.total",)
 OPERATIONS = {"LLM": "chat", "EMBEDDING": "embeddings"}
 RETRIEVALS = {"RETRIEVER": "retriever", "RERANKER": "reranker"}
 DOCUMENTS = ("reranker.output_documents.", "retrieval.documents.", "reranker.input_documents.")
-"""How the keys of documents begin; a reranker's output takes precedence."""
+"""Prefixes of the keys of documents; a reranker's output takes precedence."""
 OTHERS = frozenset(
     {
         *("ai.operationId", "gen_ai.output.messages", "gen_ai.tool.call.id", "mastra.span.type"),
@@ -46,7 +46,7 @@ NO_TOOLS = {"openinference.instrumentation.instructor"}
 LANGCHAIN = "openinference.instrumentation.langchain"
 """The scope of the package that writes the kind `AGENT` for each run with "agent" in its name."""
 HOOKS = (".before_agent", ".after_agent")
-"""How the names of the runs end in which LangChain's middleware acts before and after an agent."""
+"""Suffixes of the names of runs in which LangChain's middleware acts before and after an agent."""
 EVENT_OF = "metadata.path"
 """The key under which BeeAI names what an event belongs to."""
 DSPY_FINISH = "finish.__call__"
@@ -121,7 +121,7 @@ def _read_agent(span: Span) -> AgentRun | None:
 
 
 def _documents(shape: Shape) -> list[str]:
-    """Return how the keys of documents begin in this shape."""
+    """Return the prefix of the keys of documents in this shape."""
     return [one for one in DOCUMENTS if shape.has_any(one)]
 
 

@@ -49,18 +49,18 @@ SENT = "llm.input_messages."
 CALLED = ("llm.token_count.total", "llm.output_messages.0.message.role")
 """Keys that only model calls have."""
 OWN = ("llm.", "lightning.")
-"""How the keys begin that a piece of a stream has none of."""
+"""Prefixes of keys that no piece of a stream has."""
 PROMPTS, CHOICES, EMBEDDED = "llm.prompts", "llm.choices.", "embedding.embeddings."
 REASONS = ("llm.finish_reason", "llm.output_messages.0.message.finish_reason")
 REASON = ".finish_reason"
-"""How a key of the finish reason ends."""
+"""Suffix of the keys of finish reasons."""
 ANTHROPICS_STREAM = (
     "openinference.instrumentation.bedrock",
     "bedrock.invoke_model_with_response_stream",
 )
 """The scope and the span's name of a streamed answer of Bedrock's `InvokeModel` in Python."""
 EMPTY = '{"text": "", '
-"""How an empty text in such an answer begins."""
+"""Start of an empty text in such an answer."""
 REASONED = "reasoning_content"
 """The key of the reasoning in an answer of a framework."""
 
@@ -69,7 +69,7 @@ DROP_PARTS = "@arizeai/openinference-instrumentation-langchain"
 """The scope of the package that writes nothing of a streamed answer that broke off, and does not
 say which answers were streamed."""
 REFUSED = re.compile(r"\d{3} |Connection error")
-"""How the error of a call begins that got no answer: with the status of HTTP, or no connection."""
+"""Start of the error of a call that got no answer: the status of HTTP, or no connection."""
 
 
 class Plan:

@@ -11,9 +11,9 @@ from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.text import json_text
 
 MESSAGE = {"role", "parts", "tool_calls", "content", "message", "type", "kwargs", "data"}
-"""Keys of which a message in any provider's form has one at least."""
+"""A message, in any provider's form, has at least one of these keys."""
 VERSION = "version"
-"""What stands beside the list of messages that Microsoft's Agent 365 puts into an object."""
+"""Key beside the list of messages in an object of Microsoft's Agent 365."""
 RESULT = "result"
 """The key under which Cloudflare puts the responses of some providers."""
 VECTORS = "data"
@@ -45,7 +45,7 @@ def fill_from_response(call: LlmCall, text: str | None) -> bool:
 
 
 def is_unknown(text: str | None) -> bool:
-    """Return whether a text of which no message was read was truncated, or has an unknown form."""
+    """Return whether a text without readable messages was truncated, or has an unknown form."""
     return text is not None and (text[:1] == "{" or json_text.is_cut(text))
 
 

@@ -26,7 +26,7 @@ OTHER_OUTPUTS = ("output", "output.value", "gen_ai.completion", COMPLETION_JSON,
 """Keys of content beside the conventions' model and usage: Pipecat's, OpenInference's, those of
 Spring AI and LangChain4j in Quarkus, those of Cloudflare's AI Gateway, and any-agent's."""
 JOINED = re.compile(r"(system|user|assistant|tool): ")
-"""How an input begins that OpenLIT 1.34 joined to one text, without tool calls and most results."""
+"""Start of an input that OpenLIT 1.34 joined to one text, without tool calls and most results."""
 JOINS = {"openlit.otel.tracing"}
 """The scopes of packages that join the messages of an input so."""
 TOOL_NAME, TOOL_ARGUMENTS = "tool.name", "tool.args"
@@ -45,15 +45,15 @@ OF_RESPONSES = {"microsoft-otel-openai-agents"}
 the model that answered as the one that was asked for. Calls of other APIs have the provider's own
 response as their answer."""
 RESPONSE = ('[{"', '{"')
-"""How a text begins that may be a provider's response, or a list with one."""
+"""Start of a text that may be a provider's response, or a list with one."""
 COMPLETION = '"object":"chat.completion"'
-"""What the text of such a response has."""
+"""Part of the text of such a response."""
 _MESSAGE = {"role", "parts", "tool_calls"}
-"""Keys of which a message has one at least."""
+"""A message has at least one of these keys."""
 ITEMS = "["
-"""How a text begins that may hold the items of a Responses request; see `_sent_items`."""
+"""Start of a text that may hold the items of a Responses request; see `_sent_items`."""
 ITEM_TYPES = ("_call", "_output", "reasoning")
-"""How the types of a Responses request's items without a role end."""
+"""Suffixes of the types of a Responses request's items without a role."""
 
 
 class Plan:

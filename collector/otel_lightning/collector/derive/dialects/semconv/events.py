@@ -31,7 +31,7 @@ _IN_MESSAGES = {
     *("role", "parts", "content", "tool_calls", "message", "type", "kwargs", "data"),
     *("finish_reason", "additional_kwargs"),
 }
-"""Keys of which an object that is a message has one at least."""
+"""An object that is a message has at least one of these keys."""
 WHOLE_EVENTS = {
     "gen_ai.content.prompt": ("gen_ai.user.message", "gen_ai.prompt"),
     "gen_ai.content.completion": (CHOICE, "gen_ai.completion"),

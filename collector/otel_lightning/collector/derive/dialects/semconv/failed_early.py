@@ -12,7 +12,7 @@ ADK_SCOPE = "gcp.vertex.agent"
 ADK_CALL = "call_llm"
 TOOL = "execute_tool"
 KEYS = ("gen_ai.", "llm.")
-"""How the keys of calls and tools begin."""
+"""Prefixes of the keys of calls and tools."""
 
 
 def operation(span: Span, operations: Collection[str]) -> str | None:

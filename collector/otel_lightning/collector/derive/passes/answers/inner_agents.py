@@ -1,4 +1,4 @@
-"""Name the agent of LangChain's calls that state the name of an agent around theirs.
+"""Correct the agent of LangChain's calls that state the name of an outer agent.
 
 LangChain gives the name of an agent to its calls as metadata. A tool that invokes another agent
 with its own configuration hands on the outer agent's name, which then replaces the inner one's. The
@@ -14,7 +14,7 @@ from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place
 
 MOST_BETWEEN = 4
-"""Maximum number of spans above a call among which that of its node is looked for."""
+"""Maximum number of spans above a call that are searched for the span of its node."""
 UNNAMED = (graph_nodes.UNNAMED, "Runnable")
 """Prefixes of the names of graphs and sequences that have no names of their own."""
 BEFORE = ("execute_task ", "invoke_agent ", "invoke_workflow ")
@@ -26,7 +26,7 @@ ENDS = tuple(f"{name}{after}" for name in graph_nodes.ASKING for after in ("", A
 
 
 def rename(calls: Iterable[LlmCall], nodes: Nodes) -> None:
-    """Give each call the name of the nearest agent, if it states that of an agent around this one.
+    """Give each call the name of the nearest agent, if it states the name of an outer one.
 
     Args:
         calls: The model calls; changed in place.

@@ -32,9 +32,9 @@ class Bodies(NamedTuple):
     """The log records of each request."""
 
     by_request: Mapping[tuple[str, str], Sequence[Log]]
-    """Those of requests with an id, by trace and request id."""
+    """Log records of requests with an id, by trace and request id."""
     by_parent: Mapping[tuple[str, str], Sequence[Sequence[Log]]]
-    """Those of each other request, by trace and the span around the request."""
+    """Log records of each other request, by trace and the span around the request."""
 
     def of(self, span: Span) -> Sequence[Log]:
         """Return the log records of a span's request."""

@@ -140,7 +140,7 @@ def _is_frameworks(call: LlmCall) -> bool:
 
 
 def _is_uncounted(call: LlmCall) -> bool:
-    """Return whether a framework wrote this for a stream of which the provider sent no counts."""
+    """Return whether a framework wrote this for a stream without token counts."""
     is_whole = call.response_id is None and call.content == "full"
     return is_whole and call.finish_reason is not None and not _has_count_or_error(call)
 

@@ -1,4 +1,4 @@
-"""Complete the inputs of which an instrumentation wrote only what was new, such as Copilot's.
+"""Complete inputs where an instrumentation, such as Copilot's, wrote only the new messages.
 
 The call that sends the responses of tools continues the call that asked for them: both are below
 one span, and the ids of the tool calls agree. OpenLIT repeats what was sent before, but not what
@@ -59,8 +59,8 @@ def _is_alone(call: LlmCall) -> bool:
 def _askers(calls: Sequence[LlmCall]) -> dict[Place, LlmCall]:
     """Return the call that each call continues which begins with the responses of tools.
 
-    Some servers number the tool calls of each answer anew. So the asking call is the only one that
-    fits: under the same parent, before, with these tool calls, and not continued yet.
+    Some servers number the tool calls of each answer separately. So the asking call is the only
+    one that fits: under the same parent, before, with these tool calls, and not continued yet.
     """
     earlier: dict[Place, LlmCall] = {}
     if not any(call.history.unrequested_ids for call in calls):

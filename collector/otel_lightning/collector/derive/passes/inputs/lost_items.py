@@ -14,7 +14,7 @@ RESPONSE = "resp_"
 
 
 def mark(calls: Iterable[LlmCall]) -> None:
-    """Call each response `truncated` whose input is that of an earlier one that asked for tools.
+    """Mark a response as `truncated` if an earlier one with the same input asked for tools.
 
     Args:
         calls: Model calls in time order; changed in place.

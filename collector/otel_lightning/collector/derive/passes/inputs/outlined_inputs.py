@@ -1,4 +1,4 @@
-"""Complete the inputs of which a framework recorded only an outline.
+"""Complete inputs where a framework recorded only an outline.
 
 Mastra records the whole input of an agent's run once, around the run's calls; each call's own
 input names only which tools were asked for, or was cut. What lies between is known: the answers of

@@ -15,7 +15,7 @@ REPLACED = re.compile(
     rb'"\[(?:MaxDepth|Circular|REDACTED|\xe2\x80\xa6\d+ more items)\]\\*"'
     rb'|\xe2\x80\xa6\[truncated\]|"__truncated":'
 )
-"""What stands in JSON for a value or a part of it, also in JSON that is a text itself."""
+"""Replaces a value or a part of it in JSON, also in JSON that is a text itself."""
 
 
 def has_any(call: LlmCall) -> bool:

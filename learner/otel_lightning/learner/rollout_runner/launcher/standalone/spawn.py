@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 ENVIRONMENT = dict(os.environb)
-"""As bytes: to decode and encode it for each agent would cost as much as to start the agent."""
+"""The environment as bytes: decoding and encoding it would cost as much as starting an agent."""
 _PROGRAMS: dict[tuple[str, bytes], str] = {}
 """Path of each program that was looked up, by its name and PATH."""
 
