@@ -104,7 +104,7 @@ def serve(store: Path, log_format: Literal["text", "json"], **options: Any) -> N
     log_to_stderr(log_format)
     try:
         with expected_errors():
-            receive(chosen, say=say_with(log_format))
+            receive(chosen, echo=say_with(log_format))
     except click.ClickException as error:
         if log_format == "text":
             raise

@@ -65,7 +65,7 @@ EARLY_HEADER, EARLY_CHECKED = struct.Struct("<QIQB"), struct.Struct("<QB")
 part of the header that the checksum covers."""
 
 
-def copy_store(old: Path, new: Path, say: Callable[[str], None] = lambda _line: None) -> None:
+def copy_store(old: Path, new: Path, echo: Callable[[str], None] = lambda _line: None) -> None:
     """Copy the received data of a store into a new one; the old store is only read.
 
     The new file gets its name when everything is copied, before the first row is derived.
@@ -73,7 +73,7 @@ def copy_store(old: Path, new: Path, say: Callable[[str], None] = lambda _line: 
     Args:
         old: A store of any schema that no process holds.
         new: The file to create.
-        say: Called with each line of the progress report.
+        echo: Called with each line of the progress report.
 
     Raises:
         StoreError: If the old store does not exist, a process holds it, or the new one exists.
@@ -83,9 +83,9 @@ def copy_store(old: Path, new: Path, say: Callable[[str], None] = lambda _line: 
         with open_store(partial) as store:
             store.execute(f"ATTACH {quote_literal(str(old))} AS {SOURCE} (READ_ONLY)")
             for table in _tables(store):
-                say(f"{table}: {number_of(copy_table(store, table), 'row')}")
+                echo(f"{table}: {number_of(copy_table(store, table), 'row')}")
             store.execute(f"DETACH {SOURCE}")
-            say(f"spool: {_copy_spool(store, old, new)}")
+            echo(f"spool: {_copy_spool(store, old, new)}")
             mark_all_stale(store)
         _copy_beside(old, new)
 

@@ -49,7 +49,7 @@ def repair(kind: type[Message], body: bytes) -> bytes:
     request.ParseFromString(body)
     # A list, because the loop changes the messages through which `_shared` walks.
     for path, part, field in [*_shared(request, ())]:
-        if not _can_be_parsed(kind, type(request), path, part, only=field):
+        if not _can_be_parsed(kind, type(request), path, part, kept_field=field):
             part.ClearField(field)
             for _, record in _records(part, ()):
                 _replace_record(record, OF_SHARED.format(field))
@@ -105,7 +105,7 @@ def _messages_below(message: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _can_be_parsed(
-    kind: type[Message], opaque: type[Message], path: Path, part: Any, only: str | None = None
+    kind: type[Message], opaque: type[Message], path: Path, part: Any, kept_field: str | None = None
 ) -> bool:
     """Parse a request that holds a part alone: its depth counts from the request down.
 
@@ -114,14 +114,14 @@ def _can_be_parsed(
         opaque: The same class, with contents of records declared as bytes.
         path: Fields from the request down to the part.
         part: A record, or a part with a resource or scope.
-        only: The one field of the part to keep; None keeps all.
+        kept_field: The one field of the part to keep; None keeps all.
     """
     request: Any = opaque()
     message = request
     for field in path:
         message = getattr(message, field).add()
-    if only:
-        getattr(message, only).CopyFrom(getattr(part, only))
+    if kept_field:
+        getattr(message, kept_field).CopyFrom(getattr(part, kept_field))
     else:
         message.CopyFrom(part)
     try:

@@ -58,12 +58,12 @@ NO_THREAD = "start new thread"
 """What Python says if the system refuses a thread."""
 
 
-def serve(settings: Settings, say: Callable[[str], None]) -> None:
+def serve(settings: Settings, echo: Callable[[str], None]) -> None:
     """Receive until SIGTERM or SIGINT, then store the received requests and return.
 
     Args:
         settings: Checked settings.
-        say: Shows the user a line of text.
+        echo: Shows the user a line of text.
 
     Raises:
         StoreError: If the store cannot be opened for writing.
@@ -80,7 +80,7 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
         settings = replace(settings, grpc=grpc, http=settings.http.of(http_socket))
         bound = BoundSockets(grpc_socket, http_socket, most_connections)
         try:
-            _serve(settings, bound, stopping, say)
+            _serve(settings, bound, stopping, echo)
         except BaseException as error:
             stopping.note_end(error)
             raise
@@ -88,7 +88,7 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 def _serve(
-    settings: Settings, bound: BoundSockets, stopping: StopSignals, say: Callable[[str], None]
+    settings: Settings, bound: BoundSockets, stopping: StopSignals, echo: Callable[[str], None]
 ) -> None:
     """Start the parts of the process, receive until it has to stop, and stop the parts."""
     with starting(settings.store):
@@ -101,11 +101,11 @@ def _serve(
     try:
         parts.start_watches()
         with _stopping_without_threads(stopping):
-            asyncio.run(_receive(parts, bound, stopping, say))
+            asyncio.run(_receive(parts, bound, stopping, echo))
     finally:
         parts.stop_watches()
         _withdraw(settings.store)  # first, so that no command connects to a server that ends
-        _drain(parts.spool, parts.loader, stopping, say)
+        _drain(parts.spool, parts.loader, stopping, echo)
         store.close()
         parts.alarms.end()
         kept_filters.keep(settings.store, parts.loader.seen_ids.filters)
@@ -148,7 +148,7 @@ def _prepare_memory() -> None:
 
 
 async def _receive(
-    parts: Parts, bound: BoundSockets, stopping: StopSignals, say: Callable[[str], None]
+    parts: Parts, bound: BoundSockets, stopping: StopSignals, echo: Callable[[str], None]
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -169,7 +169,7 @@ async def _receive(
     try:
         await servers.until_open()
         with servers.reporting_wrong_protocols():
-            _announce(parts, say)
+            _announce(parts, echo)
             # The signal may have come before `then` was set.
             if stopping.deadline is None:
                 await _until_stopped(stopped, servers, parts.supervisor)
@@ -254,7 +254,7 @@ def _reload(tls: Tls, servers: Servers, certificates: CertificateWatch | None) -
     logger.info("The certificates were read again: new connections get them.")
 
 
-def _announce(parts: Parts, say: Callable[[str], None]) -> None:
+def _announce(parts: Parts, echo: Callable[[str], None]) -> None:
     """Let commands find the process, and tell the user its addresses."""
     settings, server = parts.settings, parts.server
     grpc = str(settings.grpc) if settings.grpc else None
@@ -262,17 +262,19 @@ def _announce(parts: Parts, say: Callable[[str], None]) -> None:
     parts.heartbeat.announce(settings.store, replace(server, grpc=grpc))
     scheme = "https" if settings.tls else "http"
     grpc_and = f"gRPC at {settings.grpc} and over " if settings.grpc else ""
-    say(f"Ready: OTLP over {grpc_and}HTTP at {scheme}://{server.http}, stored in {settings.store}.")
+    echo(
+        f"Ready: OTLP over {grpc_and}HTTP at {scheme}://{server.http}, stored in {settings.store}."
+    )
     if settings.grpc:
-        say(
+        echo(
             f"Exporters with OTEL_EXPORTER_OTLP_PROTOCOL=grpc send to port {settings.grpc.port}, "
             f"those with http/protobuf or http/json to port {settings.http.port}."
         )
     if settings.has_page:
         command = next_command("lightning-ingest open", settings.store)
-        say(f"Page at {scheme}://{server.http}/ui; to open it: {command}")
+        echo(f"Page at {scheme}://{server.http}/ui; to open it: {command}")
     line = attach_line(server.sql, server_file(settings.store))
-    say(f"SQL from any DuckDB 1.5, read-only: {line}")
+    echo(f"SQL from any DuckDB 1.5, read-only: {line}")
 
 
 def _withdraw(store: Path) -> None:
@@ -283,12 +285,14 @@ def _withdraw(store: Path) -> None:
         logger.warning("'%s' cannot be deleted (%s): delete it.", server_file(store), reason(error))
 
 
-def _drain(spool: Spool, loader: Loader, stopping: StopSignals, say: Callable[[str], None]) -> None:
+def _drain(
+    spool: Spool, loader: Loader, stopping: StopSignals, echo: Callable[[str], None]
+) -> None:
     """Store the requests on the spool until the deadline; the rest waits for the next start."""
     spool.close()
     loader.stop(stopping.seconds_left())
     backlog = spool.backlog()
-    say(
+    echo(
         f"Stopped; {backlog:,} bytes that were acknowledged wait on the spool for the next start."
         if backlog
         else "Stopped; everything that was acknowledged is stored."

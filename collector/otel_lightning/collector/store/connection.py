@@ -335,15 +335,17 @@ class Store:
         own.path = self.path
         return ServedFile(own, own._connection, self.sql_server.guard, self.sql_server.restart)
 
-    def register_function(self, name: str, do: Callable[[str], str]) -> None:
+    def register_function(self, name: str, function: Callable[[str], str]) -> None:
         """Let clients that have the writer token call a function of this process.
 
         Args:
             name: Name of the function; in SQL: `SELECT system.main.name('text')`.
-            do: Takes the text and returns the answer. An exception makes the statement fail.
+            function: Takes the text and returns the answer. An exception makes the statement fail.
         """
         with as_store_error():
-            self._connection.create_function(name, do, ["VARCHAR"], "VARCHAR", side_effects=True)
+            self._connection.create_function(
+                name, function, ["VARCHAR"], "VARCHAR", side_effects=True
+            )
 
     def leave_file_alone(self) -> None:
         """Write no checkpoint when the store is closed: somebody has put another file in place."""

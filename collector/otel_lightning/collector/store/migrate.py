@@ -138,12 +138,12 @@ def migrate(store: Store, all_migrations: Sequence[Migration] | None = None) -> 
                 _keep_checksums(store, all_migrations)
 
 
-def _run(store: Store, together: Sequence[Migration], *, has_rows: bool) -> None:
-    for migration in together:
+def _run(store: Store, migrations: Sequence[Migration], *, has_rows: bool) -> None:
+    for migration in migrations:
         store.execute(migration.sql)
         if migration.derives_again and has_rows:
             mark_all_stale(store)
-    rows = ", ".join(f"({migration.version}, now()::TIMESTAMP)" for migration in together)
+    rows = ", ".join(f"({migration.version}, now()::TIMESTAMP)" for migration in migrations)
     store.execute(f"INSERT INTO schema_migrations (version, applied_at) VALUES {rows}")
 
 

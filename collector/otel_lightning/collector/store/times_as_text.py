@@ -22,14 +22,14 @@ def has_nanoseconds(kind: pa.DataType) -> bool:
     return is_time(kind) and kind.unit == "ns"
 
 
-def times_as_text(column: Any, which: Choice = is_time) -> Any:
+def times_as_text(column: Any, is_chosen: Choice = is_time) -> Any:
     """Return a column, shape [N], with text in place of the times in it, at any depth.
 
     Args:
         column: An array or a chunked array. Times in a union stay: Arrow casts no union.
-        which: Tells for a type whether it is a time to replace.
+        is_chosen: Tells for a type whether it is a time to replace.
     """
-    kind = _as_text(column.type, which)
+    kind = _as_text(column.type, is_chosen)
     return column if kind == column.type else column.cast(kind)
 
 
@@ -38,15 +38,17 @@ def all_times_as_text(rows: pa.Table) -> pa.Table:
     return pa.table([times_as_text(column) for column in rows.columns], rows.column_names)
 
 
-def _as_text(kind: pa.DataType, which: Choice) -> pa.DataType:
-    if which(kind):
+def _as_text(kind: pa.DataType, is_chosen: Choice) -> pa.DataType:
+    if is_chosen(kind):
         return pa.string()
     if pa.types.is_map(kind):
-        return pa.map_(_as_text(kind.key_type, which), _as_text(kind.item_type, which))
+        return pa.map_(_as_text(kind.key_type, is_chosen), _as_text(kind.item_type, is_chosen))
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_as_text(kind.value_type, which), kind.list_size)
+        return pa.list_(_as_text(kind.value_type, is_chosen), kind.list_size)
     if pa.types.is_list(kind):
-        return pa.list_(_as_text(kind.value_type, which))
+        return pa.list_(_as_text(kind.value_type, is_chosen))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_as_text(field.type, which)) for field in kind.fields])
+        return pa.struct(
+            [field.with_type(_as_text(field.type, is_chosen)) for field in kind.fields]
+        )
     return kind

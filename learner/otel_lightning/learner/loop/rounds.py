@@ -34,7 +34,7 @@ from otel_lightning.learner.rollout_runner.tasks import copies_warning
 HOOK_SECONDS = 600.0
 MIN_ALPHA = 1e-9
 """An error probability below this is what rounding leaves of one that is spent."""
-Say = Callable[[str], None]
+Echo = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -51,13 +51,13 @@ class Outcome:
     """Hooks that failed."""
 
 
-def run_loop(path: Path, store: Path, say: Say = lambda _: None) -> Outcome:
+def run_loop(path: Path, store: Path, echo: Echo = lambda _: None) -> Outcome:
     """Run the rounds of a loop; one that was killed goes on where it was.
 
     Args:
         path: The loop's file.
         store: Path of the store, which is created if it does not exist.
-        say: Called with a sentence after each stage.
+        echo: Called with a sentence after each stage.
 
     Raises:
         DataError: If the file cannot be used, has changed since the loop began, or a stage fails.
@@ -68,7 +68,7 @@ def run_loop(path: Path, store: Path, say: Say = lambda _: None) -> Outcome:
     with _locked(folder, config.name):
         loop = _prepared(config, store, folder)
         try:
-            return _rounds(loop, say)
+            return _rounds(loop, echo)
         finally:
             if loop.server is not None:
                 loop.server.stop()
@@ -127,20 +127,20 @@ def _keep_first(loop: Loop) -> Details:
     return {"model": str(loop.model) if loop.model else None}
 
 
-def _rounds(loop: Loop, say: Say) -> Outcome:
+def _rounds(loop: Loop, echo: Echo) -> Outcome:
     config, state = loop.config, loop.state
     problems: list[str] = []
     _check_unread(config, state)
     if warning := copies_warning([*loop.split.held_out, *loop.split.final], loop.split.train):
-        say(warning)
+        echo(warning)
     ended_rounds, stopped = 0, None
     # Rounds that are done are walked through again: each of their stages returns its recorded
     # result.
     while ended_rounds < config.learn.rounds and not (
         stopped := stop_rule(config.stop, state, ended_rounds)
     ):
-        _round(loop, ended_rounds + 1, say)
-        problems += _end_round(loop, ended_rounds + 1, say)
+        _round(loop, ended_rounds + 1, echo)
+        problems += _end_round(loop, ended_rounds + 1, echo)
         ended_rounds += 1
     _, final = state.once(0, "final", lambda: final_report(loop))
     promoted = sum(outcome == WON for outcome, _ in state.ended.values())
@@ -168,7 +168,7 @@ def _check_unread(config: Config, state: State) -> None:
         )
 
 
-def _round(loop: Loop, number: int, say: Say) -> None:
+def _round(loop: Loop, number: int, echo: Echo) -> None:
     if loop.alpha(number) < MIN_ALPHA:
         raise DataError(
             f"No gate of round {number} could pass: the rounds before have spent [gate] alpha, "
@@ -186,7 +186,7 @@ def _round(loop: Loop, number: int, say: Say) -> None:
         except OutsideRangeError as error:
             raise DataError(error.in_a_loop) from error
         before = " (before)" if was_recorded else ""
-        say(f"Round {number}, {name}: {outcome}{before}{_brief(details)}.")
+        echo(f"Round {number}, {name}: {outcome}{before}{_brief(details)}.")
 
 
 def _brief(details: Details) -> str:
@@ -237,7 +237,7 @@ def stop_rule(rules: StopPart, state: State, number: int) -> str | None:
     return None
 
 
-def _end_round(loop: Loop, number: int, say: Say) -> list[str]:
+def _end_round(loop: Loop, number: int, echo: Echo) -> list[str]:
     """Call the hook of a round once, with its results as JSON; return the hook's error, if any."""
 
     def end() -> Result:
@@ -253,7 +253,7 @@ def _end_round(loop: Loop, number: int, say: Say) -> list[str]:
     _, details = loop.state.once(number, "end", end)
     problem = details.get("hook")
     if problem:
-        say(f"Round {number}: {problem}")
+        echo(f"Round {number}: {problem}")
     return [problem] if problem else []
 
 

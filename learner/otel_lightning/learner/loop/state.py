@@ -42,7 +42,7 @@ class State:
         seconds = {(row["round"], row["stage"]): row["seconds"] for row in rows}
         return cls(store, loop, ended, seconds)
 
-    def once(self, number: int, stage: str, do: Callable[[], Result]) -> Result:
+    def once(self, number: int, stage: str, run_stage: Callable[[], Result]) -> Result:
         """Run a stage unless it has ended, and write down its end.
 
         A stage that is killed runs again, so running it twice must be the same as once.
@@ -50,13 +50,13 @@ class State:
         Args:
             number: The round.
             stage: Name of the stage.
-            do: Runs the stage.
+            run_stage: Runs the stage.
         """
         recorded = self.ended.get((number, stage))
         if recorded is not None:
             return recorded
         started = datetime.now(UTC).replace(tzinfo=None)
-        outcome, details = do()
+        outcome, details = run_stage()
         row: dict[str, Any] = {
             "loop": self.loop,
             "round": number,

@@ -94,35 +94,35 @@ class RecordedQueries:
     def __init__(self, store: Store) -> None:
         """Take an open store."""
         self._store = store
-        self.queries: dict[str, str] = {}
+        self.statements: dict[str, str] = {}
 
     def rows(
         self, query: str, /, package: str = __package__, **values: Any
     ) -> list[dict[str, Any]]:
         """Run a statement of a package's folder `sql`, by default of this package's."""
         sql = statement(package, query, **values)
-        self.queries[query] = sql.strip()
+        self.statements[query] = sql.strip()
         return self._store.rows(sql)
 
 
-def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:
+def read_facts(queries: RecordedQueries, run_or_command: str | None) -> Facts:
     """Read the facts of a run that every report shows.
 
     Args:
-        asking: The store.
-        chosen: Id of the run, `policy` or `weights` for the newest of these that has something to
-            report, None for the newest of all that has.
+        queries: Asks the store.
+        run_or_command: Id of the run; `policy` or `weights` for the newest of these with something
+            to report; None for the newest of all.
 
     Raises:
         DataError: If there is no such run.
     """
-    runs = [*_runs(asking.rows("runs"))]
-    run, skipped = _choose(runs, chosen)
+    runs = [*_runs(queries.rows("runs"))]
+    run, skipped = _choose(runs, run_or_command)
     steps: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    for row in asking.rows("curve", run_id=run.run_id):
+    for row in queries.rows("curve", run_id=run.run_id):
         steps[row["name"]].append((row["step"], row["value"]))
     weights = {name: curve[-1][1] for name, curve in steps.items() if name.startswith(QUANTILE)}
-    policies = asking.rows("policy", run_id=run.run_id)
+    policies = queries.rows("policy", run_id=run.run_id)
     comparable = [other for other in runs if other.is_like(run) and other.gate]
     return Facts(
         run=run,
@@ -137,26 +137,26 @@ def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:
             run.judged, (o.judged for o in runs if o.command == run.command and o.gate)
         ),
         policy=policies[0] if policies else None,
-        funnel=asking.rows("data_counts", package=PAGE)[0] | asking.rows("transition_counts")[0],
-        excluded=tuple(asking.rows("excluded")),
+        funnel=queries.rows("data_counts", package=PAGE)[0] | queries.rows("transition_counts")[0],
+        excluded=tuple(queries.rows("excluded")),
         curves={name: steps[name] for name in CURVES if len(steps.get(name, ())) > 1},
         quantiles=tuple(sorted((float(n.removeprefix(QUANTILE)), v) for n, v in weights.items())),
-        queries=asking.queries,
+        queries=queries.statements,
     )
 
 
-def _choose(runs: list[RunRow], chosen: str | None) -> tuple[RunRow, tuple[RunRow, ...]]:
+def _choose(runs: list[RunRow], run_or_command: str | None) -> tuple[RunRow, tuple[RunRow, ...]]:
     """Return the run to report on, and the newer ones that have nothing to report."""
     if not runs:
         raise DataError(
             "No policy or weights were learned in this store yet. Learn first, by the command "
             "`policy` or `weights` of lightning-learn."
         )
-    matching = [run for run in runs if chosen in (None, run.run_id, run.command)]
+    matching = [run for run in runs if run_or_command in (None, run.run_id, run.command)]
     if not matching:
         newest_ids = ", ".join(f"{run.run_id} ({run.command})" for run in runs[-5:])
         raise DataError(
-            f"No run has the id or the command '{chosen}'. The newest runs: {newest_ids}."
+            f"No run has the id or the command '{run_or_command}'. The newest runs: {newest_ids}."
         )
     newest = list(reversed(matching))
     # If none has anything to report, the newest one says at least why it failed.

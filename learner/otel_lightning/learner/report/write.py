@@ -95,10 +95,10 @@ def write_report(
 
 
 def _report(store: Store, run: str | None, examples: int) -> tuple[str, Facts]:
-    asking = RecordedQueries(store)
-    facts = read_facts(asking, run)
+    queries = RecordedQueries(store)
+    facts = read_facts(queries, run)
     policy = read_policy(store, facts)
-    related = correlations(_outcomes(asking, facts, policy))
+    related = correlations(_outcomes(queries, facts, policy))
     values = {
         "run": facts.run,
         "facts": facts,
@@ -109,13 +109,13 @@ def _report(store: Store, run: str | None, examples: int) -> tuple[str, Facts]:
         "policy": policy,
         "related": related,
         "since": measured_since(store, facts),
-        "worse": _worse_of_weights(store, asking, facts) if policy is None else None,
+        "worse": _worse_of_weights(store, queries, facts) if policy is None else None,
         "control": facts.control,
         "config": _config(facts),
         "versions": {"otel-lightning": version("otel-lightning")},
-        "examples": _examples(store, asking, policy, examples),
+        "examples": _examples(store, queries, policy, examples),
         "plots": _plots(facts, policy, related),
-        "queries": dict(sorted(asking.queries.items())),
+        "queries": dict(sorted(queries.statements.items())),
         **_outline(has_examples=bool(examples)),
     }
     return render(values), facts
@@ -180,7 +180,7 @@ def _would_pass(facts: Facts) -> str | None:
 
 
 def _worse_of_weights(
-    store: Store, asking: RecordedQueries, facts: Facts
+    store: Store, queries: RecordedQueries, facts: Facts
 ) -> Mapping[str, Any] | None:
     """Compare base and fine-tuned model on the same tasks, if both were served since.
 
@@ -197,7 +197,7 @@ def _worse_of_weights(
     except DataError:  # the rewards are gone
         return None
     rewards = pl.DataFrame(
-        asking.rows("rewards_by_model", models=[*names.values()]), infer_schema_length=None
+        queries.rows("rewards_by_model", models=[*names.values()]), infer_schema_length=None
     )
     if rewards.is_empty():
         return None
@@ -249,14 +249,14 @@ def _config(facts: Facts) -> list[tuple[str, str, str | None]]:
 
 
 def _outcomes(
-    asking: RecordedQueries, facts: Facts, policy: PolicyFacts | None
+    queries: RecordedQueries, facts: Facts, policy: PolicyFacts | None
 ) -> list[dict[str, Any]]:
     """Read outcomes with lengths and judges; those of a policy need no transitions."""
     if policy is not None:
-        beside = asking.rows("lengths_and_judges", keys=policy.keys)
+        beside = queries.rows("lengths_and_judges", keys=policy.keys)
         joined = pl.DataFrame(beside, infer_schema_length=None).join(policy.outcomes, "rollout_id")
         return joined.to_dicts()
-    return [] if facts.policy else asking.rows("rewards_and_lengths")
+    return [] if facts.policy else queries.rows("rewards_and_lengths")
 
 
 def _farthest(outcomes: pl.DataFrame, side: pl.Expr, count: int) -> list[dict[str, Any]]:
@@ -269,13 +269,13 @@ def _farthest(outcomes: pl.DataFrame, side: pl.Expr, count: int) -> list[dict[st
 
 
 def _examples(
-    store: Store, asking: RecordedQueries, policy: PolicyFacts | None, count: int
+    store: Store, queries: RecordedQueries, policy: PolicyFacts | None, count: int
 ) -> list[Mapping[str, Any]]:
     if not count:
         return []
     if policy is None:
         sides = {"best": Sql("difference > 0"), "worst": Sql("difference < 0")}
-        chosen = {n: asking.rows("examples", side=side, most=count) for n, side in sides.items()}
+        chosen = {n: queries.rows("examples", side=side, most=count) for n, side in sides.items()}
     else:
         apart = pl.col("difference")
         chosen = {

@@ -22,7 +22,7 @@ COLUMNS |= {"source": pl.String(), "time": pl.Datetime("ns")}
 
 
 def replace_scores(
-    store: Store, source_prefix: str, scores: pl.DataFrame, among: Sequence[str] | None = None
+    store: Store, source_prefix: str, scores: pl.DataFrame, rollout_ids: Sequence[str] | None = None
 ) -> None:
     """Replace the scores that one rule or judge gave before.
 
@@ -36,7 +36,7 @@ def replace_scores(
             deleted, whatever their fingerprint.
         scores: Columns name, value and source (`<source_prefix>@<fingerprint>`); optional
             columns: rollout_id, trace_id, span_id, response_id, label, explanation.
-        among: Replace only the scores of these rollouts. By default of all.
+        rollout_ids: Replace only the scores of these rollouts; by default, of all.
 
     Raises:
         DataError: If two scores have the same source, name and judged ids, or a source lacks the
@@ -51,8 +51,8 @@ def replace_scores(
             f"Write sources as '{source_prefix}@<fingerprint>'."
         )
     its_own = f"starts_with(source, {quote_literal(source_prefix + '@')})"
-    if among is not None:
-        its_own += f" AND rollout_id IN {literal(among)}"
+    if rollout_ids is not None:
+        its_own += f" AND rollout_id IN {literal(rollout_ids)}"
     stored = store.query(f'SELECT {", ".join(SAME)}, "time" AS former FROM scores WHERE {its_own}')
     store.replace("scores", arrow(_keep_times(rows, pl.DataFrame(stored))), its_own)
 

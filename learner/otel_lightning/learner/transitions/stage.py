@@ -102,18 +102,18 @@ def chosen_rewards(name: str | None) -> Sql:
     return Sql(f"NOT {GIVEN_LATER}" if name is None else f"name = {quote_literal(name)}")
 
 
-def stage_rewards(store: Store, name: str | None, only: str = "TRUE") -> None:
+def stage_rewards(store: Store, name: str | None, condition: str = "TRUE") -> None:
     """Stage the rewards of one name, or all received rewards if `name` is None.
 
     Args:
         store: An open store.
         name: Name of the rewards.
-        only: A further SQL condition over the view `rewards`.
+        condition: A further SQL condition over the view `rewards`.
 
     Raises:
         DataError: If there is no such reward, or a value is not a finite number, or beyond `HUGE`.
     """
-    chosen = Sql(f"{chosen_rewards(name)} AND {only}")
+    chosen = Sql(f"{chosen_rewards(name)} AND {condition}")
     parts = {name: shared(name) for name in ("reward_places", "placed_rewards")}
     store.execute(statement(__package__, "staged_rewards", chosen=chosen, **parts))
     if store.count("staged_rewards") == 0:

@@ -99,13 +99,13 @@ def _listed(row: dict[str, Any], axis: tuple[float, float]) -> dict[str, Any]:
 
 
 def _control(
-    row: dict[str, Any], config: dict[str, Any], beside: list[dict[str, Any]]
+    row: dict[str, Any], config: dict[str, Any], others: list[dict[str, Any]]
 ) -> dict[str, Any] | None:
     """Return the nearest run with shuffled rewards; for such a run, the nearest real one."""
     wants_control = not is_control(row)
     candidates = [
         other
-        for other in beside
+        for other in others
         if other["run_id"] != row["run_id"]
         and is_control(other) == wants_control
         and all(

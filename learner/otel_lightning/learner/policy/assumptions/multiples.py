@@ -45,7 +45,7 @@ def with_multiples_as_one(rows: pl.DataFrame, units: Units) -> tuple[pl.DataFram
     return rows, replace(units, copies=copies, before=before, after=after)
 
 
-def copies_of(counts: Integers, free: int) -> int:
+def copies_of(counts: Integers, degrees_of_freedom: int) -> int:
     """Find how many times each task was recorded; 1 if chance explains the numbers of tasks.
 
     However tasks are drawn, if each is drawn independently of the others, the number of tasks with
@@ -55,9 +55,9 @@ def copies_of(counts: Integers, free: int) -> int:
 
     Args:
         counts: Number of tasks with each contents, shape [M].
-        free: How many of these numbers do not follow from the others.
+        degrees_of_freedom: How many of these numbers do not follow from the others.
     """
-    if free < MIN_CONTENTS:
+    if degrees_of_freedom < MIN_CONTENTS:
         return 1
     numbers = range(2, MAX_COPIES + 1)
     least = int(counts.min())
@@ -65,7 +65,9 @@ def copies_of(counts: Integers, free: int) -> int:
     for copies in range(min(MAX_COPIES, int(counts.max())), 1, -1):
         others = int((counts % copies != 0).sum())
         # More copies with as few exceptions would have been found as well.
-        chance = _tails(free - others, free, chances[copies - 2 :]).sum()
+        chance = _tails(
+            degrees_of_freedom - others, degrees_of_freedom, chances[copies - 2 :]
+        ).sum()
         # Each number of exceptions has its share of the chance; the sum over all of them is 1.
         if chance < SIGNIFICANCE * (0.3 / (others * (others + 1)) if others else 0.7):
             return copies

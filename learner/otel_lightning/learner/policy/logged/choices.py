@@ -150,7 +150,7 @@ def read_choices(
         check_lost(lost_attempts(store))
     if window.missing is None and still_open.height:
         joined = pl.concat([joined, still_open])
-    choices = with_checked_propensities(store, joined, window, versions, together=together)
+    choices = with_checked_propensities(store, joined, window, versions, are_combinations=together)
     choices, units = _with_units_as_tasks(store, window, choices)
     rewarded, unrewarded = _by_reward(choices)
     usable = rewarded.drop_nulls("propensity")
@@ -224,9 +224,9 @@ def _by_reward(choices: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return rewarded, unrewarded.drop_nulls("propensity")
 
 
-def _parted(rows: pl.DataFrame, apart: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _parted(rows: pl.DataFrame, has_property: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Part the rows without and with a property; without a copy if no row has it."""
-    has_it = rows.select(apart).to_series()
+    has_it = rows.select(has_property).to_series()
     return (rows.filter(~has_it), rows.filter(has_it)) if has_it.any() else (rows, rows.clear())
 
 

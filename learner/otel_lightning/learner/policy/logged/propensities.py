@@ -27,7 +27,7 @@ def with_checked_propensities(
     window: Window,
     versions: Mapping[str, Mapping[str, float]],
     *,
-    together: bool,
+    are_combinations: bool,
 ) -> pl.DataFrame:
     """Add each propensity and its source; refuse those that cannot be right.
 
@@ -36,15 +36,17 @@ def with_checked_propensities(
         joined: The choices with their outcomes.
         window: Where the propensities come from.
         versions: Probability of each arm by policy version.
-        together: Whether the choices are combinations of several flags.
+        are_combinations: Whether the choices are combinations of several flags.
     """
     if window.propensities == "frequencies":
         check_random(joined, read_inputs(store, MAX_INPUTS))
     # Versions of contextual policies have no fixed propensity. They are filled in afterwards, from
     # the features of each rollout.
-    choices = with_propensities(joined, window.propensities, versions, together=together)
+    choices = with_propensities(
+        joined, window.propensities, versions, are_combinations=are_combinations
+    )
     if window.propensities in {"auto", "version"}:
-        choices = _in_context(store, window.key, choices, together=together)
+        choices = _in_context(store, window.key, choices, are_combinations=are_combinations)
     _check_propensities(choices, window.key)
     _check_finite(choices.drop_nulls(["propensity", "outcome"]))
     return choices
@@ -55,7 +57,7 @@ def with_propensities(
     chosen_source: str,
     versions: Mapping[str, Mapping[str, float]],
     *,
-    together: bool,
+    are_combinations: bool,
 ) -> pl.DataFrame:
     """Add each propensity from the trace, the policy version or the frequencies, and its source.
 
@@ -66,7 +68,7 @@ def with_propensities(
         joined: The choices: columns arm, propensity and policy_version.
         chosen_source: The source, as `--propensities` names it.
         versions: Probability of each arm by policy version.
-        together: Whether one policy chose several flags together.
+        are_combinations: Whether one policy chose several flags together.
     """
     if chosen_source in {"frequencies", "random"}:
         # Within a version, since each version had its own shares; pooled frequencies would be wrong
@@ -74,7 +76,7 @@ def with_propensities(
         shares = pl.len().over("policy_version", "arm") / pl.len().over("policy_version")
         source = "frequencies" if chosen_source == "frequencies" else DRAWN_AT_RANDOM
         return joined.with_columns(propensity=shares, source=pl.lit(source))
-    complete = not together and not joined["propensity"].null_count()
+    complete = not are_combinations and not joined["propensity"].null_count()
     if chosen_source == "trace" or (chosen_source == "auto" and complete):
         return joined.with_columns(source=pl.lit("trace"))
     with_versions = joined.join(
@@ -86,8 +88,10 @@ def with_propensities(
     if chosen_source == "version":
         return with_versions.with_columns(propensity="of_version", source=pl.lit("version"))
     # The source that comes first wins, and names itself in the column `source`.
-    first, second = ("of_version", "propensity") if together else ("propensity", "of_version")
-    by_trace = pl.col(first).is_null() if together else pl.col(first).is_not_null()
+    first, second = (
+        ("of_version", "propensity") if are_combinations else ("propensity", "of_version")
+    )
+    by_trace = pl.col(first).is_null() if are_combinations else pl.col(first).is_not_null()
     trace = pl.when(by_trace).then(pl.lit("trace"))
     return with_versions.with_columns(
         propensity=pl.coalesce(first, second),
@@ -106,10 +110,12 @@ def _of_versions(versions: Mapping[str, Mapping[str, float]]) -> pl.DataFrame:
     return pl.DataFrame(shares, schema)
 
 
-def _in_context(store: Store, key: str, choices: pl.DataFrame, *, together: bool) -> pl.DataFrame:
+def _in_context(
+    store: Store, key: str, choices: pl.DataFrame, *, are_combinations: bool
+) -> pl.DataFrame:
     """Fill in the propensities of contextual policies from the targeting rules that were served."""
     for version, part, spec in versions_in_context(store, key):
-        is_of_version = pl.col("propensity").is_null() | pl.lit(together)
+        is_of_version = pl.col("propensity").is_null() | pl.lit(are_combinations)
         is_of_version &= pl.col("policy_version") == version
         rows = choices.filter(is_of_version)
         if rows.is_empty():

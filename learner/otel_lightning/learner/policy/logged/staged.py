@@ -182,7 +182,7 @@ def read_units(
     keys: Sequence[str],
     *,
     between: tuple[object, object] | None = None,
-    only: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
 ) -> pl.DataFrame:
     """Read what rollouts with a choice share that was known before their arm was chosen.
 
@@ -190,17 +190,17 @@ def read_units(
         store: An open store with staged choices.
         keys: The flag, or several flags whose combination is the choice.
         between: Times of the first and the last choice to read; None reads all.
-        only: Names of the units to read; None reads all.
+        names: Names of the units to read; None reads all.
 
     Returns:
         Columns rollout_id, unit (such as `user.id`) and value, a hash.
     """
-    exact = f"^({'|'.join(map(re.escape, only or ()))})$"
-    of_process = only is None or any(re.search(OF_PROCESSES, name) for name in only)
+    exact = f"^({'|'.join(map(re.escape, names or ()))})$"
+    of_process = names is None or any(re.search(OF_PROCESSES, name) for name in names)
     values: dict[str, Value] = {
-        "names": OF_PEOPLE if only is None else exact,
+        "names": OF_PEOPLE if names is None else exact,
         "processes": OF_PROCESSES,
-        "of_key": only is None or FEATURE_FLAG_CONTEXT_ID in only,
+        "of_key": names is None or FEATURE_FLAG_CONTEXT_ID in names,
         "of_process": of_process,
         "evaluation": FEATURE_FLAG_EVALUATION,
         "flag": FEATURE_FLAG_KEY,
@@ -257,17 +257,21 @@ def _check_rewards(store: Store, name: str | None) -> None:
         stage.stage_rewards(store, name)
 
 
-def _with_unnamed_tasks(store: Store, rows: pl.DataFrame, by: Mapping[str, Value]) -> pl.DataFrame:
+def _with_unnamed_tasks(
+    store: Store, rows: pl.DataFrame, key_columns: Mapping[str, Value]
+) -> pl.DataFrame:
     """Fill in the tasks of rollouts without a task id, from the messages of their first call."""
-    _stage_tasks(store, by, of_all=False)
-    unnamed = read(store, __package__, "unnamed_tasks", by_user=by["by_user"])
+    _stage_tasks(store, key_columns, of_all=False)
+    unnamed = read(store, __package__, "unnamed_tasks", by_user=key_columns["by_user"])
     joined = rows.join(unnamed, on="rollout_id", how="left", maintain_order="left")
     return joined.with_columns(pl.coalesce("task_hash", "unnamed")).drop("unnamed")
 
 
-def _stage_tasks(store: Store, by: Mapping[str, Value], *, of_all: bool) -> None:
+def _stage_tasks(store: Store, key_columns: Mapping[str, Value], *, of_all: bool) -> None:
     shared = stage.shared("task_messages")
-    store.execute(statement(__package__, "stage_tasks", task_messages=shared, of_all=of_all, **by))
+    store.execute(
+        statement(__package__, "stage_tasks", task_messages=shared, of_all=of_all, **key_columns)
+    )
 
 
 def _with_several(store: Store, rows: pl.DataFrame, name: str | None) -> pl.DataFrame:

@@ -82,4 +82,4 @@ def _shared(store: Store, choices: pl.DataFrame, keys: list[str]) -> pl.DataFram
     # The choices are in time order, so a part of the time is a slice of them.
     sampled = pl.concat([choices.slice(at, size) for at in starts])
     kept_by = as_units(sampled, pl.concat(parts).unique())[1].names
-    return pl.concat([read_units(store, keys, only=kept_by), equal]) if kept_by else equal
+    return pl.concat([read_units(store, keys, names=kept_by), equal]) if kept_by else equal

@@ -114,7 +114,7 @@ def _with_copies_as_tasks(
     if window.task_by == "id":
         return staged, NO_UNITS
     versions = known_versions(store, window.key)
-    choices = with_propensities(staged, "auto", versions, together=False)
+    choices = with_propensities(staged, "auto", versions, are_combinations=False)
     with bounded(store):
         return read_copies_as_tasks(store, choices.with_columns(task="task_hash"))
 
@@ -130,12 +130,12 @@ def _failed(rewards: pl.Series, threshold: float | None) -> pl.Series:
     return rewards < (lowest + highest) / 2 if lowest < highest else rewards <= 0
 
 
-def parents(rollouts: Rollouts, among: Sequence[str]) -> list[str]:
+def parents(rollouts: Rollouts, variants: Sequence[str]) -> list[str]:
     """Order variants by the lower end of the 95 % interval of their mean reward, best first.
 
     Args:
         rollouts: The rollouts.
-        among: The variants to order. Those with fewer than `MIN_TASKS` tasks come last, in the
+        variants: The variants to order. Those with fewer than `MIN_TASKS` tasks come last, in the
             order that they have here.
     """
     # In a fixed order, so that equal variants have the same bound to the last digit.
@@ -151,7 +151,7 @@ def parents(rollouts: Rollouts, among: Sequence[str]) -> list[str]:
     )
     low_bounds = {arm: low for arm, count, low in bounds.iter_rows() if count >= MIN_TASKS}
     # `sorted` is stable, so variants without a bound keep their order.
-    return sorted(among, key=lambda arm: -low_bounds.get(arm, -np.inf))
+    return sorted(variants, key=lambda arm: -low_bounds.get(arm, -np.inf))
 
 
 def choose(rollouts: Rollouts, parent: str, count: int, call: int, seed: int) -> list[str]:

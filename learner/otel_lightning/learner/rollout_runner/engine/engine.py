@@ -136,22 +136,22 @@ class Engine:
                 else:
                     ended_rollouts += 1
                 progress.report(ended_rollouts, lambda: in_words(self.ends))
-            self.send(soon=True)
+            self.send(if_due=True)
         if not keeps_last:
             self.send()
         return "Ctrl-C or SIGTERM" if self.stop.signals else None
 
-    def send(self, *, soon: bool = False) -> None:
+    def send(self, *, if_due: bool = False) -> None:
         """Send the ends of attempts to the store.
 
         Args:
-            soon: Wait until there are many, or the last sending is long enough ago.
+            if_due: Send only if there are many, or the last sending is long enough ago.
         """
         now = time.monotonic()
         # An ingester that was not needed yet is not started for the journal alone until then.
         is_short = len(self.unsent) < SENT_AT_ONCE or self.receiver.is_asleep
         is_too_early = is_short and now - self.sent_at < SEND_EVERY_SECONDS
-        if not self.unsent or (soon and is_too_early):
+        if not self.unsent or (if_due and is_too_early):
             return
         self.sent_at = now
         while self.unsent:

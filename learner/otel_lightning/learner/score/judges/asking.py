@@ -111,11 +111,11 @@ def _usable(answer: Answer, rubric: Rubric | None) -> bool:
     return rubric is None or read_answer(answer, rubric).score is not None
 
 
-def _ask(session: Session, todo: Sequence[Question]) -> dict[str, Answer]:
+def _ask(session: Session, questions: Sequence[Question]) -> dict[str, Answer]:
     answers = {}
     with ThreadPoolExecutor(session.concurrency) as pool:
         futures: dict[Future[Answer], str] = {
-            pool.submit(_ask_one, session, question): question.key for question in todo
+            pool.submit(_ask_one, session, question): question.key for question in questions
         }
         try:
             for future in as_completed(futures):

@@ -15,17 +15,17 @@ ORDER = {
 }
 
 
-def scan(store: Store, name: str, among: Sequence[str] | None = None) -> pl.LazyFrame:
+def scan(store: Store, name: str, rollout_ids: Sequence[str] | None = None) -> pl.LazyFrame:
     """Scan the statement `sql/<name>.sql` lazily: only the columns that a rule uses are read.
 
     Args:
         store: An open store; it must stay open until the frame is collected.
         name: `rollouts`, `calls` or `judgements`.
-        among: Ids of the rollouts to read, also those without a model call, if
+        rollout_ids: Ids of the rollouts to read, also those without a model call, if
             `lightning-learn run` attempted them. By default all rollouts with a model call.
     """
-    chosen = "TRUE" if among is None else f"rollout_id IN {literal(among)}"
-    sql = statement(__package__, name, among=Sql(chosen), silent=among is not None)
+    chosen = "TRUE" if rollout_ids is None else f"rollout_id IN {literal(rollout_ids)}"
+    sql = statement(__package__, name, among=Sql(chosen), silent=rollout_ids is not None)
     # A fixed order: a rule that returns a Series is matched to the rows by position, so the frame
     # must have the same order each time it is read.
     return named_sql.scan(store, sql, ORDER[name])

@@ -50,20 +50,20 @@ class Function:
         return f"{type(error).__name__} at {self.rule.path.name}:{line}: {words}"
 
 
-def run(store: Store, rule: Rule, among: Sequence[str] | None = None) -> Scored:
+def run(store: Store, rule: Rule, rollout_ids: Sequence[str] | None = None) -> Scored:
     """Run the function of a rule, and leave out the rollouts on which it raises.
 
     Args:
         store: An open store.
         rule: A rule in Python.
-        among: Ids of the rollouts to give to the function; all by default.
+        rollout_ids: Ids of the rollouts to give to the function; all by default.
 
     Raises:
         DataError: If there is no such function, it raises on too many rollouts, or it does not
             return scores.
     """
     function = load(rule)
-    return scored(function, scan(store, function.wants, among))
+    return scored(function, scan(store, function.wants, rollout_ids))
 
 
 def scored(function: Function, frame: pl.LazyFrame) -> Scored:

@@ -66,13 +66,13 @@ def explained(checkpoints: Path, training: "Training") -> Iterator[None]:
         raise
 
 
-def _resume(checkpoints: Path, unlike: str = "") -> str:
+def _resume(checkpoints: Path, changeable: str = "") -> str:
     """Name the checkpoint to continue from, and options that may be other ones then."""
     try:
         checkpoint = last_checkpoint(checkpoints)
     except OSError:  # without memory not even a folder can be listed
         return ""
-    changed = f", also with another {unlike}" if unlike else ""
+    changed = f", also with another {changeable}" if changeable else ""
     return f" Continue from '{checkpoint}' with --resume{changed}." if checkpoint else ""
 
 

@@ -57,32 +57,32 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
 
 def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     """Yield (framework's record, SDK's record) of one call: each is the only one that fits."""
-    of_sdk = [
+    sdk_records = [
         call for call in filter(may_be_one_of_two, calls) if _is_sdks(call) or _is_clients(call)
     ]
-    if not of_sdk:
+    if not sdk_records:
         return
-    named = {call.response_id for call in calls if call.content != "absent"}
-    above = {(own.trace_id, own.parent_span_id) for own in of_sdk}
-    wholes: dict[tuple[object, ...], list[LlmCall]] = defaultdict(list)
-    known = set()
+    with_content = {call.response_id for call in calls if call.content != "absent"}
+    above = {(sdk.trace_id, sdk.parent_span_id) for sdk in sdk_records}
+    by_kind: dict[tuple[object, ...], list[LlmCall]] = defaultdict(list)
+    above_an_sdk = set()
     for call in filter(_may_be_frameworks, calls):
         # A record right above an SDK's is of the same call, so neither takes another one.
         if place_of(call) in above:
-            known.add(place_of(call))
+            above_an_sdk.add(place_of(call))
         else:
             for kind in _frameworks_kinds(call):
-                wholes[kind].append(call)
+                by_kind[kind].append(call)
     fitting = [
-        (whole, own)
-        for own in of_sdk
-        if own.content != "absent" or own.response_id is None or own.response_id not in named
-        if (own.trace_id, own.parent_span_id) not in known
-        for kind in (_kinds(own) if own.content == "absent" else _clients_kinds(own))
-        for whole in wholes.get(kind, ())
-        if whole is not own
-        and (_contains(whole, own) or _is_inside(whole, own))
-        and (own.content == "absent" or _alike(whole, own))
+        (framework, sdk)
+        for sdk in sdk_records
+        if sdk.content != "absent" or sdk.response_id is None or sdk.response_id not in with_content
+        if (sdk.trace_id, sdk.parent_span_id) not in above_an_sdk
+        for kind in (_kinds(sdk) if sdk.content == "absent" else _clients_kinds(sdk))
+        for framework in by_kind.get(kind, ())
+        if framework is not sdk
+        and (_contains(framework, sdk) or _is_inside(framework, sdk))
+        and (sdk.content == "absent" or _alike(framework, sdk))
     ]
     times: dict[tuple[str, str], int] = defaultdict(int)
     for both in fitting:
@@ -118,11 +118,11 @@ def _is_clients(call: LlmCall) -> bool:
     return _is_answered(call) and call.parent_span_id is None and call.content == "full"
 
 
-def _alike(whole: LlmCall, own: LlmCall) -> bool:
+def _alike(framework: LlmCall, sdk: LlmCall) -> bool:
     """Return whether two records have the same input and, without counts, the same answer."""
-    asked = whole.history.input_hash
-    is_known = asked is not None and asked == own.history.input_hash
-    return is_known and (_has_count_or_error(whole) or _same_answer(whole, own))
+    asked = framework.history.input_hash
+    is_known = asked is not None and asked == sdk.history.input_hash
+    return is_known and (_has_count_or_error(framework) or _same_answer(framework, sdk))
 
 
 def _same_answer(one: LlmCall, other: LlmCall) -> bool:
@@ -193,23 +193,25 @@ def _clients_kinds(call: LlmCall) -> list[tuple[object, ...]]:
     return [*_kinds(call), (service, None, *more)]
 
 
-def _contains(whole: LlmCall, own: LlmCall) -> bool:
-    starts_before = (whole.start_ns or 0) <= own.latest_start_ns
+def _contains(framework: LlmCall, sdk: LlmCall) -> bool:
+    starts_before = (framework.start_ns or 0) <= sdk.latest_start_ns
     # Strands for TypeScript leaves Anthropic's cached tokens out, which the SDK's record includes.
-    cached = (own.cached_input_tokens or 0) + (own.cache_creation_input_tokens or 0)
-    sent = own.input_tokens
-    counted = whole.input_tokens in {None, sent, sent and sent - cached}
-    return starts_before and counted and (own.end_ns or 0) <= (whole.end_ns or 0) + LATER_NS
+    cached = (sdk.cached_input_tokens or 0) + (sdk.cache_creation_input_tokens or 0)
+    sent = sdk.input_tokens
+    counted = framework.input_tokens in {None, sent, sent and sent - cached}
+    return starts_before and counted and (sdk.end_ns or 0) <= (framework.end_ns or 0) + LATER_NS
 
 
-def _is_inside(whole: LlmCall, own: LlmCall) -> bool:
+def _is_inside(framework: LlmCall, sdk: LlmCall) -> bool:
     """Return whether a framework's record with the same counts lies inside the time of the SDK's.
 
     The span of Anthropic's `messages.stream` is around its call of `messages.create`, where
     OpenInference listens. Two records of a failed call have no counts.
     """
-    both_failed = bool(whole.error_type and own.error_type) and own.content == "absent"
-    if whole.input_tokens != own.input_tokens or (whole.input_tokens is None and not both_failed):
+    both_failed = bool(framework.error_type and sdk.error_type) and sdk.content == "absent"
+    if framework.input_tokens != sdk.input_tokens or (
+        framework.input_tokens is None and not both_failed
+    ):
         return False
-    starts_before = (own.start_ns or 0) <= whole.latest_start_ns
-    return starts_before and (whole.end_ns or 0) <= (own.end_ns or 0) + LATER_NS
+    starts_before = (sdk.start_ns or 0) <= framework.latest_start_ns
+    return starts_before and (framework.end_ns or 0) <= (sdk.end_ns or 0) + LATER_NS
