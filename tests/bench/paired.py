@@ -1,4 +1,4 @@
-"""How often a gain of rewards in a range passes the paired gate, and how often no gain does.
+"""How often a gain passes the paired gate, and how often no gain does.
 
     python tests/bench/paired.py [--simulations 200]
 
@@ -56,10 +56,36 @@ def rare(usual: float, better: float, loss: float, samples: int) -> Draw:
     return draw
 
 
-GAINING = {
-    "three samples, some noise": (3, 4.0),
-    "one sample, nearly 0 or 1": (1, 1.0),
-    "three samples, little noise": (3, 40.0),
+def successes(gain: float, samples: int) -> Draw:
+    """Rewards of 0 and 1. The mean of a task is drawn from .2 to .7, and the other's is larger."""
+
+    def draw(rng: np.random.Generator, tasks: int) -> Sides:
+        means = rng.uniform(0.2, 0.7, (tasks, 1))
+        drawn = rng.random((2, tasks, samples))
+        return (drawn[0] < means).astype(float), (drawn[1] < means + gain).astype(float)
+
+    return draw
+
+
+def lost_tasks(better: float, samples: int) -> Draw:
+    """Rewards of 0 and 1. The other always succeeds, but never in a few tasks, which cancels it."""
+    share = better / (1 + better)
+
+    def draw(rng: np.random.Generator, tasks: int) -> Sides:
+        lost = rng.random((tasks, 1)) < share
+        base = rng.random((tasks, samples)) < np.where(lost, 1.0, 1 - better)
+        return base.astype(float), np.repeat(~lost, samples, axis=1).astype(float)
+
+    return draw
+
+
+GAINING: dict[str, Callable[[float], Draw]] = {
+    "three samples, some noise": lambda gain: scores(gain, 3, 4.0),
+    "one sample, nearly 0 or 1": lambda gain: scores(gain, 1, 1.0),
+    "three samples, little noise": lambda gain: scores(gain, 3, 40.0),
+    "0 or 1, one sample": lambda gain: successes(gain, 1),
+    "0 or 1, two samples": lambda gain: successes(gain, 2),
+    "0 or 1, five samples": lambda gain: successes(gain, 5),
 }
 NO_GAIN: dict[str, tuple[Draw, float]] = {
     "equal, three samples": (scores(0.0, 3, 4.0), 0.0),
@@ -69,6 +95,9 @@ NO_GAIN: dict[str, tuple[Draw, float]] = {
     "0 in one of 49, two samples": (rare(0.95, 0.97, 0.0, 2), 0.0),
     "0 in one of 6, one sample": (rare(0.5, 0.6, 0.0, 1), 0.0),
     "0 in half, one sample": (rare(0.5, 1.0, 0.0, 1), 0.0),
+    "0 or 1, one of 11 tasks lost, ten samples": (lost_tasks(0.1, 10), 0.0),
+    "0 or 1, one of 11 tasks lost, five samples": (lost_tasks(0.1, 5), 0.0),
+    "0 or 1, one of 6 tasks lost, two samples": (lost_tasks(0.2, 2), 0.0),
 }
 """Two sides that are worth the same, and the least possible reward; the greatest is 1."""
 
@@ -107,16 +136,20 @@ def print_table(rows: Iterable[tuple[str, Draw, float]], simulations: int) -> No
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--simulations", type=int, default=200)
-    simulations = parser.parse_args().simulations
+    parser.add_argument("--only", default="", help="rows whose name has these words")
+    options = parser.parse_args()
+    simulations, only = options.simulations, options.only
     print("A true gain passes:\n")
     gaining = (
-        (f"{gain:g}: {name}", scores(gain, *how), 0.0)
-        for name, how in GAINING.items()
+        (f"{gain:g}: {name}", draw(gain), 0.0)
+        for name, draw in GAINING.items()
         for gain in GAINS
+        if only in name
     )
     print_table(gaining, simulations)
     print("\nNo gain passes, at a level of 5 %:\n")
-    print_table(((name, *of) for name, of in NO_GAIN.items()), simulations)
+    no_gain = ((name, *of) for name, of in NO_GAIN.items() if only in name)
+    print_table(no_gain, simulations)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,29 @@ def test_equal_arms_pass_in_about_one_of_twenty_comparisons() -> None:
     assert passed <= 13  # of 100 at level .05: 14 or more happen once in 2,000 times
 
 
+@pytest.mark.parametrize(("tasks", "samples", "better"), [(10, 10, 0.1), (20, 5, 0.1), (8, 5, 0.2)])
+def test_candidate_that_fails_all_samples_of_some_tasks_passes_as_seldom_as_alpha_says(
+    tasks: int, samples: int, better: float
+) -> None:
+    # Worth as much as the base: it succeeds a little more often, but never in a few of the tasks.
+    lost_share = better / (1 + better)
+    rng, passed = np.random.default_rng(4), 0
+    for _ in range(60):
+        lost = rng.random((tasks, 1)) < lost_share
+        drawn = rng.random((2, tasks, samples))
+        base = drawn[0] < np.where(lost, 1.0, 1 - better)
+        other = drawn[1] < np.where(lost, 0.0, 1.0)
+        passed += compare(("a", rewards(base)), ("b", rewards(other))).passed
+    assert passed <= 6  # of 60 at level .05: 7 or more happen once in 33 times
+
+
+def test_least_gain_that_most_tasks_exceed_is_not_passed_for_want_of_a_loss() -> None:
+    base, other = counted(10, 0, 0)
+    assert compare(("a", base), ("b", other)).passed
+    # A candidate that succeeds in 8 of 10 cases does so on ten tasks once in ten times.
+    assert not compare(("a", base), ("b", other), least_gain=0.8).passed
+
+
 def test_rewards_that_only_one_side_has_are_left_out_and_many_refuse() -> None:
     base, other = counted(20, 0, 20)
     for task in range(30, 40):

@@ -4,10 +4,10 @@ Two tests must agree, both over tasks, because rollouts of one task are correlat
 the mean difference, and a randomisation test, which stays exact for few tasks. For rewards of 0 and
 1 and one sample per task the randomisation test is McNemar's exact test.
 
-For rewards of 0 and 1 the bound is that of a bootstrap. A bootstrap resamples what was seen, so for
-other rewards it knows nothing of a rare large loss that is in none of the rollouts. Their bound
-comes from betting on a fixed number of tasks, which allows for such a loss and needs the range of
-the rewards.
+For rewards of 0 and 1 and one sample per task the bound is that of a bootstrap. Else a task can win
+a little or lose much, and a bootstrap, which resamples what was seen, knows nothing of a rare large
+loss that is in none of the rollouts. Then the bound comes from betting on a fixed number of tasks,
+which allows for such a loss and needs the range of the rewards.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -137,7 +137,8 @@ def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
         least_gain=least_gain,
         reward_range=None if rewards.refusals else rewards.range,
     )
-    if rewards.assumed:
+    # McNemar's test is exact. What has no range is refused anyway.
+    if rewards.refusals or (rewards.assumed and _by_mcnemar(pairs, least_gain)):
         bound = float(np.quantile(drawn, alpha)) if len(drawn) else float("nan")
     else:
         bound = _bound(differences, rewards.range, least_gain, alpha, seed)
@@ -299,10 +300,14 @@ def _refusals(
     return refusals
 
 
+def _by_mcnemar(pairs: _Pairs, least_gain: float) -> bool:
+    """Return whether McNemar's test fits: it knows only better and worse, not by how much."""
+    return pairs.is_binary and least_gain == 0
+
+
 def _p_value(pairs: _Pairs, least_gain: float, rng: np.random.Generator) -> tuple[float, str]:
     """Test that the gain is not above `least_gain`; return the p-value and the test's name."""
-    # McNemar's test knows only better and worse; with a least gain differences have to be compared.
-    if pairs.is_binary and least_gain == 0:
+    if _by_mcnemar(pairs, least_gain):
         return _mcnemar(pairs.differences), "McNemar's exact test"
     return _signs(pairs.differences - least_gain, rng), "randomisation test over tasks"
 
