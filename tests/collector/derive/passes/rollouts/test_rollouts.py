@@ -120,12 +120,53 @@ def test_a_start_in_whole_milliseconds_may_be_later_than_the_end_within_that_mil
     assert exact == {"s0": ("t0", 0), "s1": ("t1", 0)}
 
 
-def test_equal_histories_are_continued_one_by_one_the_most_recent_first() -> None:
-    runs = [turn(0, n, trace=f"first{n}", id=f"first{n}") for n in range(2)]
-    second = [turn(1, 10 + n, trace=f"second{n}", id=f"second{n}") for n in range(2)]
-    found = rollouts(*runs, *second)
-    assert found["second0"] == ("first1", 1)
-    assert found["second1"] == ("first0", 1)
+def two_runs(at: float, **more: Any) -> list[Span]:
+    """Return the first calls of two runs with the same messages; the second starts `at`."""
+    other = {"trace": "b", "id": "b0", "at": at} | more
+    return [turn(0, 0, trace="a", id="a0"), turn(0, **other)]
+
+
+def test_of_equal_histories_the_most_recent_is_continued_if_the_other_run_had_ended() -> None:
+    found = rollouts(*two_runs(5), turn(1, 10, trace="b1", id="b1"))
+    assert found == {"a0": ("a", 0), "b0": ("b", 0), "b1": ("b", 1)}
+
+
+def test_runs_one_after_the_other_with_the_same_messages_are_told_apart() -> None:
+    second = turn(1, 2, trace="a1", id="a1"), turn(1, 10, trace="b1", id="b1")
+    found = rollouts(*two_runs(5), *second)
+    assert found == {"a0": ("a", 0), "a1": ("a", 1), "b0": ("b", 0), "b1": ("b", 1)}
+
+
+@pytest.mark.parametrize("at", [0.5, 5], ids=["overlapping calls", "calls in turn"])
+def test_runs_at_once_with_the_same_messages_are_not_mixed(at: float) -> None:
+    second = turn(1, 10, trace="x", id="x1"), turn(1, 10.5, trace="y", id="y1")
+    later = turn(2, 20, trace="z", id="z2")
+    apart = {"a0": ("a", 0), "b0": ("b", 0), "x1": ("x", 0), "y1": ("y", 0)}
+    assert rollouts(*two_runs(at), *second) == apart
+    # What follows has more messages, so it is known which call of the two it continues.
+    only = turn(1, 10, trace="x", id="x1", attributes={"gen_ai.request.model": "other"})
+    assert rollouts(*two_runs(at), only, second[1], later)["z2"] == ("y", 1)
+
+
+def test_overlapping_calls_with_the_same_messages_are_of_two_runs_if_one_is_continued() -> None:
+    found = rollouts(*two_runs(0.5), turn(1, 10, trace="x", id="x1"))
+    assert found == {"a0": ("a", 0), "b0": ("b", 0), "x1": ("x", 0)}
+
+
+def test_runs_at_once_with_the_same_messages_are_told_apart_by_their_models() -> None:
+    other = {"gen_ai.request.model": "other"}
+    first = two_runs(0.5, attributes=other)
+    second = turn(1, 10, trace="x", id="x1"), turn(1, 10.5, trace="y", id="y1", attributes=other)
+    found = rollouts(*first, *second)
+    assert found == {"a0": ("a", 0), "b0": ("b", 0), "x1": ("a", 1), "y1": ("b", 1)}
+
+
+def test_a_named_response_is_continued_whatever_runs_at_the_same_time() -> None:
+    first = [turn(0, 0, trace="a", id="a0", attributes={"gen_ai.response.id": "resp_a"})]
+    first += [turn(0, 0.5, trace="b", id="b0", attributes={"gen_ai.response.id": "resp_b"})]
+    named = turn(1, 10, trace="x", id="x1", attributes={"gen_ai.conversation.id": "resp_b"})
+    found = rollouts(*first, named, turn(1, 11, trace="y", id="y1"))
+    assert found == {"a0": ("a", 0), "b0": ("b", 0), "x1": ("b", 1), "y1": ("a", 1)}
 
 
 def test_a_retry_continues_what_the_failed_call_continued() -> None:

@@ -3,9 +3,25 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import Node, Nodes, Place, place_of
+
+COMPARED = 64
+"""Number of calls with one history, the latest first, that are compared with the one before a new
+call. It limits the time for a first turn that many conversations share."""
+
+
+class _Continuation(NamedTuple):
+    """A call and the earlier call that it continues."""
+
+    later: LlmCall
+    earlier: LlmCall
+    rival: LlmCall | None = None
+    """Another call with the same history that no call had continued by then, if there is one."""
+    is_named: bool = False
+    """Whether the later call names the response of the earlier one."""
 
 
 @dataclass(slots=True)
@@ -25,24 +41,36 @@ class _Earlier:
         if call.response_id:
             self.by_response[call.response_id] = call
 
-    def find(self, prefixes: Iterable[str], scopes: Iterable[str]) -> LlmCall | None:
-        """Return the call that a new call continues, or None.
+    def find(self, call: LlmCall, scopes: Iterable[str]) -> _Continuation | None:
+        """Return the continuation of the call whose history a new call begins with, or None.
 
         A longer history wins over a shorter one, then a closer scope, then the latest call. Calls
-        that nothing has continued yet are preferred to those that were continued already.
+        that nothing has continued yet are preferred to those that were continued already, and then
+        those that asked for the same model.
         """
         # `prefixes` has the least exact hash first, then the shortest history; it is searched from
         # its end.
-        keys = [[(prefix, scope) for scope in scopes] for prefix in prefixes]
+        keys = [[(prefix, scope) for scope in scopes] for prefix in call.history.prefixes]
         for key in (key for group in reversed(keys) for key in group):
             open_calls = self.waiting.get(key, [])
             while open_calls and place_of(open_calls[-1]) in self.continued:
                 open_calls.pop()
             if open_calls:
-                return open_calls[-1]
+                return self._latest(call, open_calls)
         # Every match is continued already: this call branches off a history, as a retry does.
         flat = (key for group in reversed(keys) for key in group)
-        return next((self.latest[key] for key in flat if key in self.latest), None)
+        latest = next((self.latest[key] for key in flat if key in self.latest), None)
+        return _Continuation(call, latest) if latest else None
+
+    def _latest(self, call: LlmCall, open_calls: Sequence[LlmCall]) -> _Continuation:
+        """Return the continuation of the latest call, with the latest of another run as a rival."""
+        if len(open_calls) == 1:
+            return _Continuation(call, open_calls[0])
+        latest = [one for one in open_calls[-COMPARED:] if place_of(one) not in self.continued]
+        of_model = [one for one in latest if one.request_model == call.request_model] or latest
+        earlier = of_model.pop()
+        others = (one for one in reversed(of_model) if one.trace_id != earlier.trace_id)
+        return _Continuation(call, earlier, next(others, None))
 
 
 def continuations(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[LlmCall, LlmCall]]:
@@ -52,23 +80,56 @@ def continuations(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[LlmC
     end is recorded late (`late_end`) must have started before it. The starts and ends are visited
     once in time order, so the cost grows with the number of messages and not with the number of
     pairs of calls.
+
+    Runs with the same messages at the same time cannot be told apart, so nothing continues the
+    calls that they have in common.
     """
+    found = list(_found(calls, nodes))
+    in_common = _in_common(found)
+    for one in found:
+        if one.is_named or place_of(one.earlier) not in in_common:
+            yield one.later, one.earlier
+
+
+def _found(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[_Continuation]:
     ended = _Earlier()
     started = _Earlier(continued=ended.continued)  # those with a late end
     for _, is_start, call, scopes in _moments(calls, nodes):
         if not is_start:
             ended.add(call, scopes)
             continue
-        earlier = (
-            ended.by_response.get(_previous_response(call) or "")
-            or ended.find(call.history.prefixes, scopes)
-            or started.find(call.history.prefixes, scopes)
+        named = ended.by_response.get(_previous_response(call) or "")
+        found = (
+            (_Continuation(call, named, is_named=True) if named else None)
+            or ended.find(call, scopes)
+            or started.find(call, scopes)
         )
         if call.late_end:
             started.add(call, scopes)
-        if earlier is not None:
-            ended.continued.add(place_of(earlier))
-            yield call, earlier
+        if found is not None:
+            ended.continued.add(place_of(found.earlier))
+            yield found
+
+
+def _in_common(found: Sequence[_Continuation]) -> set[Place]:
+    """Return the calls that runs at the same time have in common.
+
+    Two runs are at the same time if their calls overlap, or if each has a later call that starts
+    after both. A call that nothing continues is the last one of a run that may have ended before.
+    """
+    continued = {place_of(one.earlier) for one in found if not one.is_named}
+    in_common: set[Place] = set()
+    for _, earlier, rival, _ in found:
+        if rival and (place_of(rival) in continued or _overlap(rival, earlier)):
+            in_common |= {place_of(earlier), place_of(rival)}
+    return in_common
+
+
+def _overlap(one: LlmCall, other: LlmCall) -> bool:
+    if one.late_end or other.late_end:
+        return False
+    starts = one.latest_start_ns, other.latest_start_ns
+    return max(starts) < min(one.end_ns or 0, other.end_ns or 0)
 
 
 def _previous_response(call: LlmCall) -> str | None:
