@@ -163,6 +163,8 @@ class LlmCall:
     lost_arguments: bool = False
     """Whether the instrumentation may have lost the arguments of tool calls, or the text beside
     them; then they are looked for in later histories."""
+    lost_answers: bool = False
+    """Whether the instrumentation loses whole answers, which later inputs repeat."""
     from_executions: bool = False
     """Whether tool calls of the answer are known from their executions only."""
     answered_at: int | None = None

@@ -1,5 +1,8 @@
 """What an instrumentation lost of answers with tool calls, and later calls repeat."""
 
+import json
+from typing import Any
+
 import pytest
 from support.spans import chat, span, text_message, tool_request, tool_response
 
@@ -81,3 +84,59 @@ def test_other_packages_empty_arguments_are_what_the_model_said() -> None:
     (call,) = derive(task("opentelemetry.instrumentation.anthropic", 1)[:1], []).llm_calls
     (message,) = call.output_messages or ()
     assert message["parts"][0]["arguments"] == {}
+
+
+def streamed(at: float, *messages: dict[str, Any], failed: bool = False) -> Span:
+    """Return a streamed call as OpenInference for Groq writes it: without the answer."""
+    asked = {"role": "user", "content": "Sun?"}
+    sent = {"model": "llama", "stream": True, "messages": [asked, *messages]}
+    stream = {"output.value": "<groq.Stream object at 0x7fd27dcb77d0>"}
+    first = {f"llm.input_messages.0.message.{key}": text for key, text in asked.items()}
+    return span(
+        {"openinference.span.kind": "LLM", "input.value": json.dumps(sent), **first, **stream},
+        trace=f"t{at}",
+        id=f"s{at}",
+        at=at,
+        status="ERROR" if failed else "OK",
+        scope="openinference.instrumentation.groq",
+    )
+
+
+def called(call_id: str, text: str | None = None) -> list[dict[str, Any]]:
+    """Return the assistant's turn with a tool call, as the provider wrote it, and the result."""
+    function = {"name": "sun", "arguments": '{"city": "Rome"}'}
+    asked = {"id": call_id, "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": text, "tool_calls": [asked]},
+        {"role": "tool", "tool_call_id": call_id, "content": "It shines."},
+    ]
+
+
+def test_lost_answers_are_those_that_later_inputs_go_on_with() -> None:
+    history = [*called("c1"), *called("c2", "Once more.")]
+    told = [*history, {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Hm?"}]
+    derived = derive(
+        [streamed(0), streamed(5, *history[:2]), streamed(10, *history), streamed(15, *told)], []
+    )
+    assert {call.rollout_id for call in derived.llm_calls} == {"t0"}
+    first, second, text, last = derived.llm_calls
+    for call, call_id in ((first, "c1"), (second, "c2")):
+        (message,) = call.output_messages or ()
+        assert [part["id"] for part in message["parts"] if part["type"] == "tool_call"] == [call_id]
+        assert (call.finish_reason, call.content) == ("tool_calls", "truncated")
+    # An agent may change a text before it sends it back.
+    assert (text.output_messages, last.output_messages) == (None, None)
+    assert [tool.llm_span_id for tool in derived.tool_calls] == ["s0", "s5"]
+
+
+def test_runs_at_once_whose_answers_are_lost_are_not_mixed() -> None:
+    firsts = streamed(0), streamed(0.5)
+    derived = derive([*firsts, streamed(5, *called("c1")), streamed(6, *called("c2"))], [])
+    assert len({call.rollout_id for call in derived.llm_calls}) == 4
+    assert not any(call.output_messages for call in derived.llm_calls)
+
+
+def test_a_failed_call_has_no_lost_answer() -> None:
+    derived = derive([streamed(0, failed=True), streamed(5, *called("c1"))], [])
+    assert [call.output_messages for call in derived.llm_calls] == [None, None]
+    assert len({call.rollout_id for call in derived.llm_calls}) == 2

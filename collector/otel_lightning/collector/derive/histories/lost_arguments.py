@@ -2,20 +2,24 @@
 
 Of a streamed answer of Anthropic's models some packages keep the tool call as it begins, with the
 arguments `{}`, and not the pieces of the arguments that follow. Others leave out the text beside
-tool calls.
+tool calls, or write nothing of a streamed answer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.histories import histories
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
+from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.rows import History, LlmCall, Message
 
 Part = dict[str, Any]
 ARGUMENT_KEYS = ("arguments", "arguments_raw")
+ANY_ANSWER: Message = {"role": "assistant", "parts": [{"type": "any"}]}
+"""Stands for an answer that is not known, in a history that is looked for without it."""
 
 
 def forget(call: LlmCall) -> None:
@@ -33,6 +37,8 @@ def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
     The ids of tool calls are left, so that rollouts which say the same are told apart by them.
     """
     whole = histories.history(call, memory)
+    if call.lost_answers:
+        whole = _before_answers(call, whole)
     if not call.lost_arguments:
         return whole
     sent, answered = map(_without, (call.input_messages, call.output_messages))
@@ -50,6 +56,8 @@ def recall(calls: Sequence[LlmCall]) -> None:
     Args:
         calls: The model calls of one rollout, in order; changed in place.
     """
+    if True in [call.lost_answers for call in calls]:
+        _recall_answers(calls)
     if True not in [call.lost_arguments for call in calls]:
         return
     sent = (message for call in calls for message in call.input_messages or ())
@@ -67,6 +75,54 @@ def recall(calls: Sequence[LlmCall]) -> None:
         if whole != (outputs or []):
             call.output_messages = whole
             span_rows.completed(call)
+
+
+def _before_answers(call: LlmCall, whole: History) -> History:
+    """Add the history before the last answer in the input, and that before an answer that is lost.
+
+    Where the answer of a call is lost, a later input begins with the input of that call.
+    """
+    sent = call.input_messages or []
+    turns = [at for at, message in enumerate(sent) if message["role"] == "assistant"]
+    while len(turns) > 1 and turns[-2] == turns[-1] - 1:  # neighbours are one turn
+        turns.pop()
+    if turns:
+        before = _with_any_answer(call, sent[: turns[-1]])
+        whole = whole._replace(prefixes=[*before, *whole.prefixes])
+    if _is_lost(call):
+        whole = whole._replace(with_answer=[*whole.with_answer, *_with_any_answer(call, sent)])
+    return whole
+
+
+def _with_any_answer(call: LlmCall, sent: list[Message]) -> list[str]:
+    answered = replace(call, input_messages=sent, output_messages=[ANY_ANSWER], content="full")
+    return histories.any_history(answered).with_answer[:1]  # those after it lack something
+
+
+def _is_lost(call: LlmCall) -> bool:
+    return not call.output_messages and call.error_type is None
+
+
+def _recall_answers(calls: Sequence[LlmCall]) -> None:
+    """Give calls whose answers are lost the tool calls with which later inputs go on.
+
+    The ids of tool calls are the provider's, so these are its answers. A text may be changed by the
+    agent before it is sent back, so a text alone is not taken. Of an answer, reasoning is missing,
+    so it stays truncated.
+    """
+    for at, call in enumerate(calls):
+        if not call.lost_answers or not _is_lost(unpack(call)) or not call.input_messages:
+            continue
+        own = call.input_messages
+        for later in calls[at + 1 :]:
+            sent = unpack(later).input_messages or []
+            if sent[: len(own)] == own and len(sent) > len(own):
+                turn = [*takewhile(lambda one: one["role"] == "assistant", sent[len(own) :])]
+                parts = [part for message in turn for part in message["parts"]]
+                if any(part["type"] == "tool_call" and part.get("id") for part in parts):
+                    call.output_messages = [{"role": "assistant", "parts": parts}]
+                    call.finish_reason = "tool_calls"
+                break
 
 
 def _with_texts(message: Message, texts: Mapping[str, list[Part]]) -> Message:

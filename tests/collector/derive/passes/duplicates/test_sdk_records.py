@@ -29,7 +29,8 @@ def sdk(id: str, at: float, tokens: int = 9, **more: Any) -> Span:  # noqa: A002
     """Return the SDK's own record, in a trace of its own."""
     counts = {"gen_ai.usage.input_tokens": 31, "gen_ai.usage.output_tokens": tokens}
     named = {"gen_ai.response.id": f"msg_{id}"}
-    return span({**MODEL, **counts, **named}, id=id, trace=f"t{id}", at=at, ends=at + 0.5, **more)
+    given = {"scope": "sdk", "id": id, "trace": f"t{id}", "at": at, "ends": at + 0.5, **more}
+    return span({**MODEL, **counts, **named}, **given)
 
 
 def calls(*spans: Span) -> list[LlmCall]:
@@ -82,6 +83,15 @@ def test_a_record_that_names_no_requested_model_is_the_clients_call(
     found = calls(whole, own)
     assert len(found) == count
     assert {call.response_id for call in found if call.request_model} == {"msg_b"}
+
+
+def test_equal_calls_of_one_package_that_fail_at_once_are_not_one() -> None:
+    asked = {**chat([text_message("user", "Hi")], {}), **MODEL, "error.type": "RateLimitError"}
+    del asked["gen_ai.output.messages"]
+    first, second = (span(asked, id=f"s{at}", trace=f"t{at}", at=at, ends=3 - at) for at in (0, 1))
+    assert len(calls(first, second)) == 2
+    # Those of two packages may be one.
+    assert len(calls(first, second._replace(scope_name="client"))) == 1
 
 
 def test_records_without_counts_are_not_told_by_time_alone() -> None:

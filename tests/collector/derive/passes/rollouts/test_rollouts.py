@@ -1,6 +1,6 @@
 """Which calls make one rollout: identity in its order, and message containment at its edges."""
 
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 import pytest
@@ -421,3 +421,16 @@ def test_agents_that_send_each_other_messages_are_one_rollout(scope: str, expect
     keys = [trace_keys(own, []) for own in traces]
     ties = [bool(one & other) for one, other in pairwise(keys)]
     assert ties == [expected == 1] * 2
+
+
+def test_the_rollout_of_traces_without_calls_does_not_depend_on_their_order() -> None:
+    scope = "autogen SingleThreadedAgentRuntime"
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "helper"}
+    messages = [
+        handled(trace, writer, scope)[0]._replace(start_ns=at)
+        for at, (trace, writer) in enumerate([("b", None), ("c", ("b", "p")), ("a", ("c", "p"))])
+    ]
+    agents = [span(agent, trace=one.trace_id, id="agent", parent="p") for one in messages]
+    for order in permutations(messages):
+        runs = derive([*order, *agents], []).agent_runs
+        assert {run.rollout_id for run in runs} == {"b"}

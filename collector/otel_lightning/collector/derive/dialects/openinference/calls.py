@@ -59,6 +59,8 @@ ANTHROPICS_STREAM = (
     "bedrock.invoke_model_with_response_stream",
 )
 """The scope and the span's name of a streamed answer of Bedrock's `InvokeModel` in Python."""
+LOSE_ANSWERS = {"openinference.instrumentation.groq"}
+"""The scopes of packages that write nothing of a streamed answer."""
 EMPTY = '{"text": "", '
 """Start of an empty text in such an answer."""
 REASONED = "reasoning_content"
@@ -125,6 +127,7 @@ def read(span: Span, plan: Plan, operation: str) -> LlmCall | None:
     call = span_rows.llm_call(span, NAME)
     call.operation = operation
     is_cut = fill(call, span) or _may_have_lost_parts(call)
+    call.lost_answers = span.scope_name in LOSE_ANSWERS
     if (span.scope_name, span.name) == ANTHROPICS_STREAM:
         # A reasoning block becomes an empty text there, and what follows it may be lost.
         lost_arguments.forget(call)

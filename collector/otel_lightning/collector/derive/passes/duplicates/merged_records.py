@@ -35,6 +35,7 @@ def merge(records: Iterable[LlmCall], depth: Mapping[Place, int]) -> LlmCall:
     call.lost_ids = any(layer.lost_ids for layer in layers)
     call.late_end = any(layer.late_end for layer in layers)
     call.lost_arguments = any(layer.lost_arguments for layer in layers)
+    call.lost_answers = any(layer.lost_answers for layer in layers)
     _fill_unknown(call, layers)
     _choose_model_and_counts(call, layers)
     # Outermost first, so that the innermost value of a parameter wins: it is the closest to the

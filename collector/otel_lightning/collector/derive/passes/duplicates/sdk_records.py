@@ -119,7 +119,12 @@ def _is_clients(call: LlmCall) -> bool:
 
 
 def _alike(framework: LlmCall, sdk: LlmCall) -> bool:
-    """Return whether two records have the same input and, without counts, the same answer."""
+    """Return whether two records have the same input and, without counts, the same answer.
+
+    No package records a call twice: two of its records are of calls at the same time.
+    """
+    if framework.scope_name == sdk.scope_name:
+        return False
     asked = framework.history.input_hash
     is_known = asked is not None and asked == sdk.history.input_hash
     return is_known and (_has_count_or_error(framework) or _same_answer(framework, sdk))

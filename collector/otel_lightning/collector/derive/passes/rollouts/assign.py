@@ -83,7 +83,9 @@ def assign(  # noqa: PLR0913 - one argument for each reason to tie traces
     for call in [one for one in calls if one.merged_places]:
         for place in call.merged_places:
             _tie(groups, stated, place, place_of(call))
-    for place, writer in messages.items():
+    # In time order: traces without calls are named after the first one that is joined.
+    for place in sorted(messages, key=lambda place: (nodes[place].start_ns or 0, place)):
+        writer = messages[place]
         if place[0] != writer[0]:
             _tie(groups, stated, place, writer)
     # Stated ids win: where every call has one, it does not matter which call continues which.
