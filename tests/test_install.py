@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.running import INSTALL_S, background, finish, written_by
+from support.running import INSTALL_S, LIMIT_S, background, finish, written_by
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "tests" / "data"
@@ -115,7 +115,7 @@ class Installed:
         with background("lightning-ingest", cwd=self.folder, env=self.environment) as process:
             yield json.loads(written_by(process, told))["http"]
             process.send_signal(signal.SIGTERM)
-            assert process.wait(120) == 0
+            assert process.wait(LIMIT_S) == 0
 
 
 def readme_commands(program: str) -> list[list[str]]:
@@ -135,7 +135,7 @@ def receive_and_ask(installed: Installed) -> None:
             json.dumps(reward).encode(),
             {"content-type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
             assert answer.status == 200
         for command in readme_commands("lightning-ingest"):
             installed.run(*command)

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 from support.crashes import SPANS, Clients, has_workers
 from support.otlp_client import metric
-from support.running import Ingester, background, eventually, join
+from support.running import LIMIT_S, Ingester, background, eventually, join
 
 from otel_lightning.collector.maintain.backup import back_up_by_path
 from otel_lightning.collector.store import Store, StoreError, open_store
 
 MOMENTS = ("load", "workers", "backup", "checkpoint", "recovery")
 OPTIONS = ("--workers", "2")
+WORKERS_S = 3
 SPAN_IDS = [f"{position:016x}" for position in range(1, SPANS + 1)]
 
 
@@ -60,10 +61,10 @@ def crash(
         eventually(lambda: bool(whole))  # the first one ends; later ones meet the kill
     if moment == "workers":
         with suppress(AssertionError):  # a slow machine stores too little for workers in this time
-            eventually(lambda: has_workers(running), seconds=3)
+            eventually(lambda: has_workers(running), WORKERS_S)
     time.sleep(chance.uniform(0.05, 0.7))
     running.kill()
-    join(*threads, seconds=60)
+    join(*threads, seconds=LIMIT_S)
 
 
 def crash_while_recovering(store: Path, chance: random.Random) -> None:

@@ -86,7 +86,7 @@ class Desk:
             with client_of(url) as client:
                 yield Server(client, url, model.name)
             process.terminate()
-            process.wait(60)
+            process.wait(LIMIT_S)
 
 
 def client_of(url: str) -> "OpenAI":

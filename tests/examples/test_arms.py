@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.running import background, cli, running, written_by
+from support.running import LIMIT_S, background, cli, running, written_by
 
 from otel_lightning.collector.store import open_store
 
@@ -79,7 +79,7 @@ def answer_all(folder: Path, collector: str, port: str) -> None:
     subprocess.run(
         [instrument, sys.executable, ARMS / "shop_agent.py", *options],
         env=os.environ | environment,
-        timeout=120,
+        timeout=LIMIT_S,
         check=True,
     )
 

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from support import fake_model
-from support.running import finish, serving
+from support.running import LIMIT_S, finish, serving
 
 from otel_lightning.instrumentation.instrumentor import LightningInstrumentor
 
@@ -208,7 +208,7 @@ class AgentRunner:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LIMIT_S,
             check=False,
         )
 

@@ -270,7 +270,7 @@ def test_nothing_is_recorded_without_a_provider_or_before_it_is_ready(traced: An
     class Slow(InMemoryProvider):
         def initialize(self, evaluation_context: EvaluationContext) -> None:
             del evaluation_context
-            ready.wait(10)
+            ready.wait(LIMIT_S)
 
     tracer = traced.provider.get_tracer("agent")
     client = api.get_client()

@@ -18,7 +18,7 @@ import grpc
 import pytest
 from support.certificates import Authority
 from support.examples import first_quick
-from support.running import background, serving, start
+from support.running import LIMIT_S, background, serving, start
 
 CALL = """
 import openai
@@ -45,7 +45,7 @@ def _receiver(statuses: list[int]) -> Iterator[str]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             if not left:
-                closing.wait(60)
+                closing.wait(LIMIT_S)
                 return
             self.send_response(left.pop(0))
             self.send_header("Content-Length", "0")
@@ -118,7 +118,7 @@ def test_a_server_that_answers_with_an_error_is_reported_and_not_missed(
             OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
             LIGHTNING_EXIT_TIMEOUT="2",
         )
-        server.stop(None).wait(60)
+        server.stop(None).wait(LIMIT_S)
     (line,) = process.stderr.splitlines()
     assert told in line
     assert "Does a collector listen" not in line
@@ -189,7 +189,8 @@ trace.get_tracer("agent").start_span("step").end()
 
 
 def test_a_collector_that_answered_before_is_slow_and_not_missed(agent: Any) -> None:
-    script = f"{CALL}\nimport time; time.sleep(1.5)\n{CALL}"
+    flush = "from opentelemetry import trace; trace.get_tracer_provider().force_flush()"
+    script = f"{CALL}\n{flush}\n{CALL}"
     with _receiver([200]) as endpoint:  # it answers the first request only
         done = agent.finish(
             script, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, LIGHTNING_EXIT_TIMEOUT="0.5"
@@ -263,7 +264,7 @@ for _ in range(8):
     span.set_attribute("text", "x" * 9_000_000)
     span.end()
 """
-    process = agent.finish(script, OTEL_BSP_SCHEDULE_DELAY="60000", LIGHTNING_EXIT_TIMEOUT="30")
+    process = agent.finish(script, OTEL_BSP_SCHEDULE_DELAY="60000", LIGHTNING_EXIT_TIMEOUT="300")
     assert (process.returncode, process.stderr) == (0, "")
     assert len(agent.sink.spans) == 8
     assert max(map(len, agent.sink.bodies)) < 2**26
@@ -391,8 +392,8 @@ os._exit(0)
         assert process.stdout
         assert process.stdin
         assert process.stdout.readline() == "called\n"
-        assert agent.sink.arrived.wait(60), "a span is sent within the schedule delay"
-        process.communicate("\n", timeout=60)
+        assert agent.sink.arrived.wait(LIMIT_S), "a span is sent within the schedule delay"
+        process.communicate("\n", timeout=LIMIT_S)
     assert process.returncode == 0
     assert len(agent.sink.llm_spans()) == 1
 

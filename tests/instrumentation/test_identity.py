@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from opentelemetry import propagate
 from support.examples import first_quick
-from support.running import background
+from support.running import LIMIT_S, background
 
 from otel_lightning.instrumentation import rollout
 from otel_lightning.instrumentation.identity import current_ids
@@ -128,7 +128,7 @@ for name in ("one", "two"):
         propagate.inject(request.headers)
         urllib.request.urlopen(request, timeout=60).read()
 """)
-        assert service.wait(60) == 0
+        assert service.wait(LIMIT_S) == 0
     first, second = agent.sink.llm_spans()
     for span, name in ((first, "one"), (second, "two")):
         assert span.attributes["lightning.rollout.id"] == f"run {name}"

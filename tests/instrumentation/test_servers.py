@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.running import INSTALL_S, background, eventually, finish
+from support.running import INSTALL_S, LIMIT_S, background, eventually, finish
 
 APP = """
 import os
@@ -43,14 +43,14 @@ def gunicorn(agent: Any, *options: str, worker: str = "sync") -> Iterator[tuple[
     ):
         eventually(lambda: bool(LISTENING.search(log.read_text())))
         yield process, int(LISTENING.findall(log.read_text())[0])
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT_S) == 0
     text = log.read_text()
     assert "Traceback" not in text, text
     assert "Lost" not in text, text
 
 
 def ask(port: int, path: str) -> bytes:
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)) as connection:
         connection.request("GET", path)
         answer = connection.getresponse()
         assert answer.status == 200
@@ -133,7 +133,7 @@ def test_each_worker_of_celery_delivers_its_calls_once_when_it_ends(agent: Any) 
         eventually(lambda: log.read_text().count("succeeded in") == len(TASKS))
         assert not agent.sink.spans, "nothing is exported before the end"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT_S) == 0
     spans = agent.sink.llm_spans()
     asked = sorted(re.findall(r"/task/\d+", repr([s.attributes for s in spans])))
     assert asked == sorted(TASKS)

@@ -14,6 +14,7 @@ import pytest
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from support.late import Late
+from support.running import LIMIT_S
 
 from otel_lightning.instrumentation import added_fields, client, model_call, policy
 from otel_lightning.instrumentation.answers import ChatAnswer
@@ -94,7 +95,7 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
         c.completions.with_raw_response.create(model="small", prompt="Hi").text
     ),
     "copy of the client": lambda c: (
-        c.with_options(timeout=60).chat.completions.create(**CHAT).to_json()
+        c.with_options(timeout=LIMIT_S).chat.completions.create(**CHAT).to_json()
     ),
     "markers": lambda c: c.chat.completions.create(
         **CHAT,

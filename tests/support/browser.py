@@ -8,7 +8,7 @@ from typing import Any
 
 from otel_lightning.collector.page.link import page_link
 from support.otlp_client import Reply
-from support.running import Ingester
+from support.running import LIMIT_S, Ingester
 
 CHROMIUM = shutil.which("chromium")
 
@@ -22,7 +22,7 @@ def ask(
     ingester: Ingester, path: str, *, method: str = "GET", body: bytes = b"", **headers: str
 ) -> Reply:
     """Send one request as a browser would; no redirect is followed."""
-    connection = http.client.HTTPConnection(ingester.http, timeout=60)
+    connection = http.client.HTTPConnection(ingester.http, timeout=LIMIT_S)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     try:
         connection.request(method, path, body, named)

@@ -41,10 +41,11 @@ class Authority:
         return ["--tls-cert", str(cert), "--tls-key", str(key)]
 
     def install(self, name: str) -> None:
+        """Serve another certificate; nobody finds half a file."""
         for kind in ("pem", "key"):
-            (self.folder / f"live.{kind}").write_bytes(
-                (self.folder / f"{name}.{kind}").read_bytes()
-            )
+            whole = self.folder / f"whole.{kind}"
+            whole.write_bytes((self.folder / f"{name}.{kind}").read_bytes())
+            whole.replace(self.folder / f"live.{kind}")
 
     def context(self, name: str | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))

@@ -15,7 +15,7 @@ import grpc
 import psutil
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from support.running import Ingester
+from support.running import LIMIT_S, Ingester
 from support.sending import post
 
 SPANS = 60
@@ -72,11 +72,14 @@ def export(address: str, body: bytes) -> bool:
     """Send one request over gRPC."""
     with grpc.insecure_channel(address) as channel:
         call = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
-        call(body, timeout=20)
+        call(body, timeout=LIMIT_S)
     return True
 
 
 def has_workers(running: Ingester) -> bool:
     """Whether the ingester has started processes that derive."""
-    children = psutil.Process(running.process.pid).children()
-    return any("worker_process" in " ".join(child.cmdline()) for child in children)
+    for child in psutil.Process(running.process.pid).children():
+        with suppress(psutil.Error):  # it has ended meanwhile
+            if "worker_process" in " ".join(child.cmdline()):
+                return True
+    return False

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from google.rpc.status_pb2 import Status
 
 from otel_lightning.collector.store import open_store
+from support.running import LIMIT_S
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
@@ -38,9 +39,9 @@ def send(
 ) -> Reply:
     """Send one request; `Content_Type="…"` sets a header, an empty value leaves it out."""
     if tls:
-        connection = http.client.HTTPSConnection(address, timeout=60, context=tls)
+        connection = http.client.HTTPSConnection(address, timeout=LIMIT_S, context=tls)
     else:
-        connection = http.client.HTTPConnection(address, timeout=60)
+        connection = http.client.HTTPConnection(address, timeout=LIMIT_S)
     named = {"Content-Type": PROTOBUF} | {k.replace("_", "-"): v for k, v in headers.items()}
     try:
         connection.request(method, path, body, {k: v for k, v in named.items() if v})

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -76,18 +75,19 @@ class Ingester:
     store: Path
     http: str
     grpc: str
+    """Empty if it takes no OTLP over gRPC."""
 
     def stop(self) -> int:
         """Ask it to end, and return its exit status; what does not end is killed, and an error."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(60)
+            return self.process.wait(LIMIT_S)
         finally:
             self.kill()
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(60)
+        self.process.wait(LIMIT_S)
 
 
 def cli(
@@ -117,20 +117,20 @@ def cli_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def start(store: Path, *more: str, files: int | None = None) -> Ingester:
-    """Start an ingester on free ports and wait until it says how to reach it.
+    """Start an ingester, let it choose free ports, and wait until it says how to reach it.
 
     With `files`, it may open so many files at most.
     """
     server_file = store.with_name(store.name + ".server")
     server_file.unlink(missing_ok=True)  # left by a killed predecessor
-    grpc = f"127.0.0.1:{free_port()}"
-    options = ["--store", str(store), "--grpc", grpc, "--http", "127.0.0.1:0", *more]
+    addresses = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    options = ["--store", str(store), *addresses, *more]
     command = [sys.executable, "-m", "otel_lightning.collector", "serve", *options]
     if files:
         command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    text = written_by(process, server_file)
-    return Ingester(process, store, json.loads(text)["http"], grpc)
+    told = json.loads(written_by(process, server_file))
+    return Ingester(process, store, told["http"], told["grpc"] or "")
 
 
 def written_by(process: subprocess.Popen[Any], file: Path) -> str:
@@ -158,13 +158,7 @@ def running(store: Path, *more: str) -> Iterator[Ingester]:
         ingester.kill()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = LIMIT_S) -> None:
     """Wait for what must become true; fail if it does not.
 
     It rests for as long as the last look took: some conditions open a store, and looking at one

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from otel_lightning.collector.store import open_store
+from support.running import LIMIT_S
 
 
-def post(address: str, body: bytes, path: str = "/v1/traces", timeout: float = 30) -> int:
+def post(address: str, body: bytes, path: str = "/v1/traces", timeout: float = LIMIT_S) -> int:
     """Send one protobuf request over HTTP and return the status of the answer."""
     connection = http.client.HTTPConnection(address, timeout=timeout)
     try:

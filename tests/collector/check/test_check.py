@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli, eventually
+from support.running import LIMIT_S, Ingester, cli, eventually
 
 from otel_lightning.collector.check.counts import check_disks
 from otel_lightning.collector.check.deep import check_deep
@@ -114,7 +114,7 @@ def test_a_process_that_answers_nothing_is_told_as_that(ingester: Ingester) -> N
 def test_a_damaged_spool_is_named(store: Store, path: Path) -> None:
     spool = Spool(spool_folder(path))
     for body in (b"first", b"second"):
-        spool.append("traces", body).result(timeout=10)
+        spool.append("traces", body).result(LIMIT_S)
     spool.close()
     file = next(spool_folder(path).glob("*.spool"))
     file.write_bytes(file.read_bytes().replace(b"second", b"sec0nd"))

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.otlp_client import send
-from support.running import Ingester, cli, eventually, running
+from support.running import LIMIT_S, Ingester, cli, eventually, running
 from support.spans import chat, text_message, texts, tool_request, tool_response
 
 from otel_lightning.collector.check.doctor import PROBLEM_KINDS, Problem, diagnose
@@ -136,7 +136,7 @@ def test_requests_that_were_refused_are_told_with_the_remedy_and_the_first_is_lo
     assert send(ingester.http, body({}), Authorization=right, Content_Type="text/x").status == 415
     assert send(ingester.http, path="/v1/trace", Authorization=right).status == 404
     with grpc.insecure_channel(ingester.grpc) as channel, pytest.raises(grpc.RpcError):
-        channel.unary_unary(EXPORT)(body({}), timeout=20)
+        channel.unary_unary(EXPORT)(body({}), timeout=LIMIT_S)
     told = cli("doctor", "--store", str(ingester.store))
     assert told.returncode == 1
     lines = told.stdout.splitlines()

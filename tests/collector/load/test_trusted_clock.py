@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.running import LIMIT_S
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
@@ -80,7 +81,7 @@ def test_a_store_used_40_days_ago_keeps_its_traces_at_the_next_start(tmp_path: P
         spool = Spool(spool_folder(path))
         loader = Loader(store.cursor(), spool, LoaderSettings(retain_seconds=30 * 86_400))
         loader.start()
-        spool.append("traces", b"").result(timeout=10)
+        spool.append("traces", b"").result(LIMIT_S)
         spool.close()
         loader.stop()
         assert len(store.query("FROM spans")) == 1

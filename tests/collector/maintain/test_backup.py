@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli, eventually, finish, join
+from support.running import LIMIT_S, Ingester, cli, eventually, finish, join
 from support.stores import DATA, counts
 
 from otel_lightning.collector.load.from_files import derive_all, load_file
@@ -51,7 +51,7 @@ def test_a_backup_ends_when_the_disk_has_all_of_it(
     target.parent.mkdir()
     open_store(path).close()
     spool = Spool(spool_folder(path))
-    spool.append("traces", one_span()).result(timeout=10)
+    spool.append("traces", one_span()).result(LIMIT_S)
     spool.close()
     aside = spool_folder(path) / SET_ASIDE
     aside.mkdir()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli
+from support.running import LIMIT_S, Ingester, cli
 from support.stores import DATA, PRIMARY_TABLES, RELEASED, UNRELEASED, ask, counts, unpacked
 
 from otel_lightning.collector.check.deep import check_deep
@@ -119,7 +119,7 @@ def with_damaged_spool(path: Path) -> bytes:
         load_file(store, DATA / "agentops" / "tool.otlp.pb")
     spool = Spool(spool_folder(path))
     for name in ("first", "second", "third"):
-        spool.append("traces", trace_request(name).SerializeToString()).result(timeout=10)
+        spool.append("traces", trace_request(name).SerializeToString()).result(LIMIT_S)
     spool.close()
     (segment,) = spool_folder(path).glob("*.spool")
     content = segment.read_bytes()

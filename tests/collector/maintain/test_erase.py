@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.examples import first_quick
-from support.running import cli, running
+from support.running import LIMIT_S, cli, running
 
 from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.load.batches import Request, load
@@ -85,7 +85,7 @@ def path(tmp_path: Path) -> Path:
     Path(other).write_bytes(SECRET)
     spool = Spool(spool_folder(path))
     for number in (2, 4):  # the second for the second time
-        spool.append("traces", call(number)).result(timeout=10)
+        spool.append("traces", call(number)).result(LIMIT_S)
     spool.close()
     with closing(sqlite3.connect(f"{path}.judge")) as answers:
         answers.execute("CREATE TABLE answers AS SELECT ? AS text", [SECRET])

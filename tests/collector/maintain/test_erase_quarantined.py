@@ -2,14 +2,13 @@
 
 import os
 import signal
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from support.requests_by_hand import trace_request
-from support.running import LIMIT_S, eventually, join
+from support.running import LIMIT_S, eventually
 
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load.batches import Request, load
@@ -19,6 +18,7 @@ from otel_lightning.collector.load.settings import LoaderSettings
 from otel_lightning.collector.maintain.erase import Selection, delete_underived, erase_rows
 from otel_lightning.collector.maintain.erase_served import erase_served
 from otel_lightning.collector.refresh import refresher as refreshing
+from otel_lightning.collector.refresh.sent_batches import SentBatch
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store, StoreError, open_store
@@ -51,24 +51,19 @@ def serving(path: Path) -> Iterator[tuple[Store, Spool, Loader]]:
 
 
 @contextmanager
-def killing(loader: Loader, trace: bytes) -> Iterator[None]:
+def killing(trace: bytes) -> Iterator[None]:
     """Kill each worker that gets a trace, as the system does with one that takes all memory."""
-    over = threading.Event()
 
-    def kill() -> None:
-        while not over.wait(0.01):
-            for batch in [*loader._refresher._sent.batches]:
-                if trace.hex() in batch.traces:
-                    with suppress(ProcessLookupError):
-                        os.kill(batch.worker.pid, signal.SIGKILL)
+    def go_on(batch: SentBatch, go_on: Callable[[SentBatch], None] = SentBatch.go_on) -> None:
+        # Before the worker is asked for the rows.
+        if trace.hex() in batch.traces:
+            with suppress(ProcessLookupError):
+                os.kill(batch.worker.pid, signal.SIGKILL)
+        go_on(batch)
 
-    killer = threading.Thread(target=kill, daemon=True)
-    killer.start()
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SentBatch, "go_on", go_on)
         yield
-    finally:
-        over.set()
-        join(killer)
 
 
 def traces(store: Store) -> set[str]:
@@ -79,8 +74,9 @@ def test_a_rollout_is_not_missed_because_its_trace_killed_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refreshing, "LEAST_SPANS", 1)
+    monkeypatch.setattr(refreshing, "IDLE_SECONDS", LIMIT_S)  # without workers this one derives
     with serving(tmp_path / "t.duckdb") as (store, spool, loader):
-        with killing(loader, KILLING):
+        with killing(KILLING):
             spool.append("traces", call(OTHER, "other"), 1).result(LIMIT_S)
             eventually(lambda: store.cursor().count("llm_calls") == 1)
             spool.append("traces", call(KILLING, "ada"), 1).result(LIMIT_S)

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.otlp_client import column, metric
-from support.running import Ingester, background, cli, eventually, join
+from support.running import LIMIT_S, Ingester, background, cli, eventually, join
 from support.sending import post
 
 from otel_lightning.collector.check.deep import check_deep
@@ -199,7 +199,7 @@ def test_no_other_process_can_open_the_new_file(ingester: Ingester) -> None:
         erase_by_path(ingester.store, Selection(traces=[f"{kept()[0]:032x}"]))
         opening = "import sys, duckdb; duckdb.connect(sys.argv[1])"
         with background(sys.executable, "-c", opening, str(ingester.store)) as other:
-            assert other.wait(60) == 1
+            assert other.wait(LIMIT_S) == 1
     result = cli(
         "backup", str(ingester.store.with_name("b.duckdb")), "--store", str(ingester.store)
     )

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from support.browser import ask, link, session
 from support.otlp_client import JSON, PROTOBUF, column, send
-from support.running import Ingester, cli, eventually, finish, start
+from support.running import LIMIT_S, Ingester, cli, eventually, finish, start
 
 from otel_lightning.collector.page.answer import HEADERS, POLICY
 from otel_lightning.collector.page.live import MOST_STREAMS
@@ -143,7 +143,7 @@ def test_a_link_on_another_site_shows_nothing_and_runs_nothing(
 def test_a_closed_tab_makes_room_for_another_live_stream(open_ingester: Ingester) -> None:
     cookie = session(open_ingester)
     for _ in range(MOST_STREAMS + 5):
-        connection = http.client.HTTPConnection(open_ingester.http, timeout=60)
+        connection = http.client.HTTPConnection(open_ingester.http, timeout=LIMIT_S)
         eventually(lambda: streams(connection, cookie) == 200)  # noqa: B023  waits in the loop
         connection.close()
 
@@ -159,7 +159,7 @@ def streams(connection: http.client.HTTPConnection, cookie: str) -> int:
 
 def test_stopping_ends_live_streams(starter: Callable[..., Ingester]) -> None:
     ingester = starter()
-    connection = http.client.HTTPConnection(ingester.http, timeout=60)
+    connection = http.client.HTTPConnection(ingester.http, timeout=LIMIT_S)
     assert streams(connection, session(ingester)) == 200
     assert ingester.stop() == 0
     connection.close()

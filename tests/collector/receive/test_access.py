@@ -14,7 +14,7 @@ import pytest
 from support.certificates import Authority
 from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli, cli_here, eventually, join, start
+from support.running import LIMIT_S, Ingester, cli, cli_here, eventually, join, start
 
 from otel_lightning.collector.receive.access import AccessGuard
 from otel_lightning.collector.receive.refusals import RefusedError
@@ -37,7 +37,7 @@ def export(
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
     with channel:
         try:
-            channel.unary_unary(EXPORT)(b"", timeout=10, metadata=metadata)
+            channel.unary_unary(EXPORT)(b"", timeout=LIMIT_S, metadata=metadata)
         except grpc.RpcError as error:
             return error.code()  # type: ignore[attr-defined,no-any-return]
     return grpc.StatusCode.OK
@@ -284,10 +284,10 @@ def test_new_certificates_hang_up_on_no_connection_that_is_open(
     authority: Authority, starter: Starter
 ) -> None:
     ingester = starter(*authority.options("first"))
-    idle = http.client.HTTPSConnection(ingester.http, context=authority.context(), timeout=60)
+    idle = http.client.HTTPSConnection(ingester.http, context=authority.context(), timeout=LIMIT_S)
     assert export_over(idle) == (200, None)
     host, _, port = ingester.http.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=60) as opening:
+    with socket.create_connection((host, int(port)), timeout=LIMIT_S) as opening:
         for name in ("second", "first"):
             authority.install(name)
             ingester.process.send_signal(signal.SIGHUP)
@@ -296,7 +296,9 @@ def test_new_certificates_hang_up_on_no_connection_that_is_open(
         # A hang-up would make the connection readable.
         assert select.select([idle.sock, opening], [], [], 3) == ([], [], [])
         assert export_over(idle) == (200, "close")
-        late = http.client.HTTPSConnection(ingester.http, context=authority.context(), timeout=60)
+        late = http.client.HTTPSConnection(
+            ingester.http, context=authority.context(), timeout=LIMIT_S
+        )
         late.sock = authority.context().wrap_socket(opening, server_hostname="localhost")
         assert export_over(late) == (200, "close")
     assert ingester.stop() == 0

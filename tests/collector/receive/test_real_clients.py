@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.running import Ingester, background, eventually
+from support.running import LIMIT_S, Ingester, background, eventually
 from support.sending import column
 
 ROOT = Path(__file__).parents[3]
@@ -53,7 +53,7 @@ def javascript() -> Path:
 def run_or_skip(*command: str | Path, cwd: Path | None = None) -> None:
     """Install something; where that is not possible the test has nothing to say."""
     process = subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=cwd, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     if process.returncode:
         pytest.skip(
@@ -64,7 +64,7 @@ def run_or_skip(*command: str | Path, cwd: Path | None = None) -> None:
 def send(*command: str | Path, cwd: Path | None = None) -> None:
     """Run a client to its end."""
     process = subprocess.run(
-        [*command, str(COUNT)], cwd=cwd, capture_output=True, text=True, timeout=120, check=True
+        [*command, str(COUNT)], cwd=cwd, capture_output=True, text=True, timeout=LIMIT_S, check=True
     )
     assert "error" not in process.stderr.lower()
 

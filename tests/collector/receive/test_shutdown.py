@@ -5,7 +5,6 @@ import os
 import resource
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -16,7 +15,7 @@ import grpc
 import pytest
 from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, eventually, join
+from support.running import LIMIT_S, Ingester, eventually, finish, join
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 SPANS = 50
@@ -55,7 +54,7 @@ class Load:
 
     def _over_grpc(self, body: bytes) -> bool:
         with grpc.insecure_channel(self._ingester.grpc) as channel:
-            return channel.unary_unary(TRACES)(body, timeout=3) == b""
+            return channel.unary_unary(TRACES)(body, timeout=LIMIT_S) == b""
 
 
 def names(ingester: Ingester) -> set[str]:
@@ -69,7 +68,7 @@ def test_asked_once_it_drains_in_time_and_loses_nothing(
     load = Load(ingester)
     eventually(lambda: len(load.acknowledged) > ENOUGH)
     ingester.process.send_signal(number)
-    status = ingester.process.wait(60)
+    status = ingester.process.wait(LIMIT_S)
     load.stop()
     assert status == 0
     assert load.acknowledged <= names(ingester)
@@ -83,7 +82,7 @@ def test_asked_twice_it_leaves_at_once_and_loses_nothing(
     eventually(lambda: len(load.acknowledged) > ENOUGH)
     ingester.process.send_signal(signal.SIGINT)
     ingester.process.send_signal(signal.SIGINT)
-    status = ingester.process.wait(60)
+    status = ingester.process.wait(LIMIT_S)
     load.stop()
     # 0: it had drained before the second signal came.
     assert status in (0, 130)
@@ -111,14 +110,16 @@ def test_asked_without_room_for_another_thread_it_ends_in_order_and_loses_nothin
 
 
 BREAK = """
-import asyncio, sys, threading
+import asyncio, sys, threading, time
+from pathlib import Path
 from otel_lightning.collector.__main__ import main
 from otel_lightning.collector.receive import grpc
 from otel_lightning.collector.receive.http import server as http_server
 
 async def break_down(server, serve):
     serving = asyncio.create_task(serve())
-    await asyncio.sleep(2)
+    while not announced.exists():
+        await asyncio.sleep(0.01)
     serving.cancel()
     raise RuntimeError("it broke")
 
@@ -129,10 +130,16 @@ def breaking_http(*args, make=http_server.server):
 
 def breaking_grpc(*args, make=grpc.server):
     server = make(*args)
-    threading.Timer(4, server.stop, [0]).start()
+    threading.Thread(target=stop, args=[server], daemon=True).start()
     return server
 
+def stop(server):
+    while not announced.exists():
+        time.sleep(0.01)
+    server.stop(0)
+
 which, *sys.argv[1:] = sys.argv[1:]
+announced = Path(sys.argv[sys.argv.index("--store") + 1] + ".server")
 if which == "HTTP":
     http_server.server = breaking_http
 else:
@@ -148,9 +155,7 @@ def test_when_one_of_its_servers_breaks_down_the_process_ends_and_says_so(
     store = str(tmp_path / "t.duckdb")
     command = [sys.executable, "-c", BREAK, which, "--store", store]
     addresses = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
-    process = subprocess.run(
-        [*command, *addresses], capture_output=True, text=True, timeout=60, check=False
-    )
+    process = finish(*command, *addresses)
     assert process.returncode == 1
     assert f"Error: the {which} server ended by itself" in process.stderr
     assert "everything that was acknowledged is stored" in process.stdout
@@ -159,6 +164,6 @@ def test_when_one_of_its_servers_breaks_down_the_process_ends_and_says_so(
 def test_a_connection_that_stands_still_does_not_delay_the_end(ingester: Ingester) -> None:
     host, _, port = ingester.http.rpartition(":")
     half = b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nab"
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with socket.create_connection((host, int(port)), timeout=LIMIT_S) as connection:
         connection.sendall(half)
         assert ingester.stop() == 0

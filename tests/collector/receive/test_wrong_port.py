@@ -21,7 +21,7 @@ def test_a_grpc_exporter_at_the_http_port_hears_the_right_address(ingester: Inge
         with grpc.insecure_channel(ingester.http) as channel:
             call = channel.unary_unary(TRACES)
             with pytest.raises(grpc.RpcError) as refused:
-                call(trace_request("lost").SerializeToString(), timeout=20)
+                call(trace_request("lost").SerializeToString(), timeout=LIMIT_S)
         told: grpc.Call = refused.value  # type: ignore[assignment]
         assert told.code() is grpc.StatusCode.UNIMPLEMENTED
         assert f"send gRPC to {ingester.grpc}" in (told.details() or "")
@@ -34,7 +34,7 @@ def test_a_client_at_the_wrong_port_is_logged_once(
     ingester = starter()
     for _ in range(3):
         with grpc.insecure_channel(ingester.http) as channel, pytest.raises(grpc.RpcError):
-            channel.unary_unary(TRACES)(b"", timeout=20)
+            channel.unary_unary(TRACES)(b"", timeout=LIMIT_S)
     assert metric(ingester.http, 'lightning_wrong_port_total{port="http"}') == 3
     ingester.stop()
     assert capfd.readouterr().err.count("A gRPC exporter sends to the wrong port") == 1
@@ -71,11 +71,11 @@ def test_grpc_clients_and_probes_that_only_connect_are_not_taken_for_http(
     address = ingester.grpc.rpartition(":")
     for _ in range(3):
         with grpc.insecure_channel(ingester.grpc) as channel:
-            channel.unary_unary(TRACES)(trace_request("kept").SerializeToString(), timeout=20)
+            channel.unary_unary(TRACES)(trace_request("kept").SerializeToString(), timeout=LIMIT_S)
         with grpc.insecure_channel(ingester.grpc) as channel, pytest.raises(grpc.RpcError):
-            channel.unary_unary("/no.Service/Method")(b"", timeout=20)
+            channel.unary_unary("/no.Service/Method")(b"", timeout=LIMIT_S)
         with grpc.insecure_channel(ingester.grpc) as channel:
-            grpc.channel_ready_future(channel).result(20)
+            grpc.channel_ready_future(channel).result(LIMIT_S)
         with socket.create_connection((address[0], int(address[2])), LIMIT_S):
             pass
         with socket.create_connection((address[0], int(address[2])), LIMIT_S) as probe:
@@ -102,7 +102,7 @@ def test_an_ingester_without_grpc_receives_over_http_and_names_no_address_for_gr
         grpc.insecure_channel(ingester.http) as channel,
         pytest.raises(grpc.RpcError) as refused,
     ):
-        channel.unary_unary(TRACES)(b"", timeout=20)
+        channel.unary_unary(TRACES)(b"", timeout=LIMIT_S)
     told: grpc.Call = refused.value  # type: ignore[assignment]
     assert told.code() is grpc.StatusCode.UNIMPLEMENTED
     assert told.details() == (

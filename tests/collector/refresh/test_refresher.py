@@ -81,11 +81,14 @@ def test_a_worker_that_is_stopped_is_killed_and_replaced(
 ) -> None:
     monkeypatch.setattr(worker_watch, "WATCH_SECONDS", 0.1)
     with opened(tmp_path) as (store, refresher):
-        # Only now: before, it may be slow to start.
-        monkeypatch.setattr(working, "STALLED_SECONDS", 1.0)
         load(store, WITH_REWARD, dead_letters=tmp_path)
         refresher.step(FEW, paced=False)
-        os.kill(refresher._sent.batches[0].worker.pid, signal.SIGSTOP)
+        stopped = refresher._sent.batches[0].worker
+        os.kill(stopped.pid, signal.SIGSTOP)
+        # Only until it is killed: others may be slow to start.
+        with monkeypatch.context() as soon:
+            soon.setattr(working, "STALLED_SECONDS", 1.0)
+            eventually(lambda: stopped._process.poll() is not None)
         derive_all(refresher)
         assert refresher.pool.restarts >= 1
         assert tables(store) == expected()
@@ -96,18 +99,24 @@ def test_a_worker_that_stops_reading_while_it_gets_a_batch_is_killed_and_replace
 ) -> None:
     monkeypatch.setattr(worker_watch, "WATCH_SECONDS", 0.1)
     with opened(tmp_path) as (store, refresher), ThreadPoolExecutor(1) as threads:
-        monkeypatch.setattr(working, "STALLED_SECONDS", 1.0)
         load(store, LARGE, dead_letters=tmp_path)
-        workers = [worker.pid for worker in refresher.pool.idle]
+        workers = [*refresher.pool.idle]
         for worker in workers:
-            os.kill(worker, signal.SIGSTOP)
+            os.kill(worker.pid, signal.SIGSTOP)
         derived = threads.submit(derive_all, refresher)
         try:
+            # Only until one is killed: others may be slow to start.
+            with monkeypatch.context() as soon:
+                soon.setattr(working, "STALLED_SECONDS", 1.0)
+                eventually(lambda: any(one._process.poll() is not None for one in workers))
+            for worker in workers:
+                with suppress(ProcessLookupError):
+                    os.kill(worker.pid, signal.SIGCONT)
             derived.result(LIMIT_S)
         finally:
             for worker in workers:  # otherwise the thread would wait for ever
                 with suppress(ProcessLookupError):
-                    os.kill(worker, signal.SIGKILL)
+                    os.kill(worker.pid, signal.SIGKILL)
         assert refresher.pool.restarts >= 1
         assert not len(store.query("FROM stale"))
 

@@ -17,7 +17,7 @@ from support.disks import Disk, mounted
 from support.logged import Logged, logged, stored_names
 from support.otlp_client import metric, send
 from support.requests_by_hand import trace_request
-from support.running import background, cli, eventually, finish, running
+from support.running import LIMIT_S, background, cli, eventually, finish, running
 
 NOBODY = 65_534
 STORING, RECEIVING = 'lightning_alarm{alarm="storing"}', 'lightning_alarm{alarm="receiving"}'
@@ -93,7 +93,7 @@ def test_a_disk_that_hangs_is_told_and_receiving_resumes_when_it_answers(
             report = check(store)
             assert "alarm receiving" in report
             assert "does not answer" in report
-            assert waiting.result(60) == 503
+            assert waiting.result(LIMIT_S) == 503
         eventually(lambda: has_no_alarm(ingester))
         eventually(lambda: ingester.sends("after") == 200)  # what waited has to be stored first
         eventually(lambda: {"before", "after"} <= set(stored_names(store)))
@@ -111,8 +111,9 @@ def test_a_disk_of_the_store_that_hangs_stops_no_receiving(
 ) -> None:
     disk, log = disks("disk"), tmp_path / "log"
     store = with_spool_elsewhere(disk, tmp_path / "spool")
-    with logged(store, log, "--max-lag", "3s") as ingester:
+    with logged(store, log, "--max-lag", "5s") as ingester:
         ingester.stores("before")
+        eventually(lambda: metric(ingester.http, "lightning_loader_lag_seconds") == 0)
         with disk.frozen():
             assert ingester.sends("waits") == 200
             eventually(lambda: metric(ingester.http, LAGGING) == 1)
@@ -241,7 +242,7 @@ def test_a_folder_that_its_user_may_no_longer_write_is_told_and_waited_for(
         eventually(lambda: ingester.sends("refused") == 503)
         assert ingester.process.poll() is None  # it would end at once again
         folder_of_a_user.chmod(0o700)
-        assert ingester.process.wait(60) == 1
+        assert ingester.process.wait(LIMIT_S) == 1
 
 
 def test_a_quota_that_is_used_up_is_told_and_passes_without_loss(
@@ -266,7 +267,7 @@ def test_a_quota_that_is_used_up_is_told_and_passes_without_loss(
             eventually(lambda: ended() == 1 or ingester.sends("after") == 200)
         ingester.process.terminate()
         # 1 if a checkpoint had failed: a restart is needed
-        assert ingester.process.wait(60) in (0, 1) or ingester.has_crashed()
+        assert ingester.process.wait(LIMIT_S) in (0, 1) or ingester.has_crashed()
 
 
 def large_request() -> ExportTraceServiceRequest:
@@ -296,7 +297,7 @@ def test_a_full_disk_for_what_is_spilled_is_told_and_waited_for(
         eventually(lambda: ingester.sends("refused") == 503)
         assert ingester.process.poll() is None  # it would end at once again
         full.unlink()
-        assert ingester.process.wait(60) == 1
+        assert ingester.process.wait(LIMIT_S) == 1
         assert "Traceback" not in log.read_text()
 
 

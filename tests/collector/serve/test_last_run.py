@@ -14,7 +14,7 @@ from subprocess import Popen
 import pytest
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
-from support.running import background, cli, eventually, written_by
+from support.running import LIMIT_S, background, cli, eventually, written_by
 
 from otel_lightning.collector.files.process_file import run_file
 from otel_lightning.collector.last_run import (
@@ -57,7 +57,7 @@ def test_a_process_that_was_killed_is_reported_with_what_is_read_again(tmp_path:
             opened.execute("ALTER TABLE spans RENAME TO spans_away")
         sends(http, "one", "two", "three")
         process.kill()
-        process.wait(60)
+        process.wait(LIMIT_S)
         killed = process.pid
     result = cli("check", "--store", str(store))
     assert result.returncode == 1
@@ -80,13 +80,13 @@ def test_a_process_that_was_killed_is_reported_with_what_is_read_again(tmp_path:
         assert "3 requests of the last process" in result.stdout
         assert result.returncode == 0  # nothing is lost, and it runs
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT_S) == 0
     assert "not asked to stop" not in cli("check", "--store", str(store)).stdout
     with logged(store, log) as (process, http):
         assert metric(http, "lightning_former_end_seconds") == 0
         assert metric(http, "lightning_requests_read_again") == 0
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(LIMIT_S)
     assert "not asked to stop" not in log.read_text()
 
 
@@ -96,7 +96,7 @@ def test_a_process_that_is_killed_again_and_again_is_an_alarm(tmp_path: Path) ->
         with logged(store, log) as (process, http):
             assert metric(http, 'lightning_alarm{alarm="restarting"}') == 0
             process.kill()
-            process.wait(60)
+            process.wait(LIMIT_S)
     with logged(store, log) as (process, http):
         eventually(lambda: metric(http, 'lightning_alarm{alarm="restarting"}') == 1)
         result = cli("check", "--store", str(store))
@@ -104,7 +104,7 @@ def test_a_process_that_is_killed_again_and_again_is_an_alarm(tmp_path: Path) ->
         assert "lightning-ingest itself failed" in result.stdout
         sends(http, "taken")
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT_S) == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -124,7 +124,7 @@ def test_a_killed_process_is_reported_although_another_one_has_its_number(tmp_pa
     store = tmp_path / "t.duckdb"
     with logged(store, tmp_path / "log") as (process, _):
         process.kill()
-        process.wait(60)
+        process.wait(LIMIT_S)
     noted = json.loads(run_file(store).read_text())
     run_file(store).write_text(json.dumps(noted | {"pid": os.getpid()}))
     told = cli("check", "--store", str(store))
@@ -150,7 +150,7 @@ def test_a_second_signal_is_a_wish_too(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGCONT)
-        assert process.wait(60) in (0, 130)
+        assert process.wait(LIMIT_S) in (0, 130)
     assert not run_file(store).exists()
 
 

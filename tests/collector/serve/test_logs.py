@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.running import background, cli
+from support.running import LIMIT_S, background, cli
 
 from otel_lightning.collector.serve.logs import JsonLines, TextLines
 
@@ -51,7 +51,7 @@ def test_in_json_format_everything_that_is_said_is_json(tmp_path: Path) -> None:
         assert running.stderr
         first = json.loads(running.stderr.readline())
         running.send_signal(signal.SIGTERM)
-        out, rest = running.communicate(timeout=60)
+        out, rest = running.communicate(timeout=LIMIT_S)
     messages = [first["message"], *(json.loads(line)["message"] for line in rest.splitlines())]
     assert messages[0].startswith("Ready: ")
     assert messages[-1].startswith("Stopped; ")
@@ -69,7 +69,7 @@ def test_in_json_format_the_reason_why_it_cannot_start_is_json(tmp_path: Path) -
 def test_on_windows_a_warning_at_start_says_that_it_is_not_supported(arguments: list[str]) -> None:
     script = "import sys; sys.platform = 'win32'; import otel_lightning.collector.__main__ as m"
     command = [sys.executable, "-c", f"{script}; m.main()", *arguments]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert process.returncode == 1
     assert "does not run on Windows" in process.stderr
     assert "WSL" in process.stderr

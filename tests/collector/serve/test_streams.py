@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, background, eventually, written_by
+from support.running import LIMIT_S, Ingester, background, eventually, written_by
 
 from otel_lightning.collector.serve.logs import KEPT_BYTES
 from otel_lightning.collector.store import StoreError, open_store
@@ -41,7 +41,7 @@ def test_a_closed_stream_does_not_become_the_store(closed: str, tmp_path: Path) 
             opened = Path(f"/proc/{process.pid}/fd/{stream}")
             assert not opened.exists() or not opened.resolve().is_relative_to(tmp_path)
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT_S) == 0
 
 
 def broken_pipe() -> int:
@@ -69,7 +69,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(
         eventually(lambda: metric(http, 'lightning_alarm{alarm="receiving"}') == 0)
         stores(http, store, "two")
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT_S) == 0
 
 
 def full_pipe() -> tuple[int, int]:
@@ -130,7 +130,7 @@ def test_a_log_that_nobody_reads_stops_nothing_and_its_lines_come_when_it_is_rea
         assert metric(http, "lightning_dropped_log_lines") == 0
         fill(its)
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT_S) == 0
     os.close(ours)
     os.close(its)
 
@@ -156,7 +156,7 @@ def test_lines_that_nobody_reads_are_dropped_and_counted(tmp_path: Path) -> None
         assert int(number) == dropped
         assert all(re.match(r"\d{4}-\d\d-\d\dT", line) for line in lines)
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT_S) == 0
     os.close(ours)
     os.close(its)
 
@@ -171,7 +171,7 @@ def test_lines_for_a_reader_that_has_ended_are_counted_at_once(tmp_path: Path) -
         eventually(lambda: metric(http, "lightning_dropped_log_lines") == 1)
         stores(http, store, "one")
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT_S) == 0
 
 
 def test_sighup_without_certificates_does_not_end_a_service(ingester: Ingester) -> None:
@@ -196,7 +196,7 @@ def test_the_end_of_its_terminal_stops_it_in_order(tmp_path: Path) -> None:
     ):
         written_by(process, tmp_path / "t.duckdb.server")
         process.send_signal(signal.SIGHUP)
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT_S) == 0
     os.close(ours)
     os.close(its)
     assert "everything that was acknowledged is stored" in log.read_text()

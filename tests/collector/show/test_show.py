@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.made_rollouts import NOW, deliver, judged, make, trace_of
 from support.page_source import DirectSource, Page
-from support.running import Ingester, background, cli, eventually
+from support.running import LIMIT_S, Ingester, background, cli, eventually
 from support.sending import post
 from support.stores import unpacked
 
@@ -331,7 +331,7 @@ def in_a_terminal(command: list[str], environment: dict[str, str]) -> bytes:
             while select.select([main], [], [], max(deadline - time.monotonic(), 0))[0]:
                 read += os.read(main, 65536)
         os.close(main)
-        assert process.wait(60) == 0, read
+        assert process.wait(LIMIT_S) == 0, read
     return read
 
 
@@ -355,7 +355,7 @@ def test_follow_prints_new_steps_of_a_served_store(
         post(ingester.http, more.SerializeToString())
         eventually(lambda: "Two." in output.read_text())
         process.send_signal(signal.SIGINT)
-        process.wait(30)
+        process.wait(LIMIT_S)
     assert output.read_text().count("One.") == 1
     assert str(NOW) not in output.read_text()
 

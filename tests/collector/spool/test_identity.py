@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli, eventually
+from support.running import LIMIT_S, Ingester, cli, eventually
 from support.stores import unpacked
 
 from otel_lightning.collector.load.position import spool_position, waiting
@@ -59,9 +59,9 @@ def test_a_spool_folder_that_is_deleted_while_running_loses_nothing(ingester: In
 def test_what_waits_in_a_deleted_spool_is_put_back(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool")
     try:
-        spool.append("traces", b"first").result(timeout=10)
+        spool.append("traces", b"first").result(LIMIT_S)
         shutil.rmtree(spool.folder)
-        spool.append("traces", b"second").result(timeout=10)
+        spool.append("traces", b"second").result(LIMIT_S)
         bodies = [record.body for record in spool.read(Position(1, 0), 1 << 20)]
         assert bodies == [b"first", b"second"]
         shutil.move(spool.folder, tmp_path / "moved")
@@ -80,7 +80,7 @@ def test_a_position_that_is_not_in_the_spool_is_given_up(
     path = unpacked("0.1.0", tmp_path)  # it does not say which spool it was fed from
     spool = Spool(spool_folder(path))
     with open_store(path) as store:
-        spool.append("traces", b"body").result(timeout=10)
+        spool.append("traces", b"body").result(LIMIT_S)
         store.execute(
             f"DELETE FROM spool_position; INSERT INTO spool_position VALUES {tuple(position)}"
         )
@@ -94,7 +94,7 @@ def test_a_position_in_the_same_spool_stays(tmp_path: Path) -> None:
     spool = Spool(spool_folder(path))
     with open_store(path) as store:
         assert resume(store, spool) == Position(1, 0)
-        spool.append("traces", b"body").result(timeout=10)
+        spool.append("traces", b"body").result(LIMIT_S)
         end = spool.end
         store.execute(f"UPDATE spool_position SET byte_offset = {end.offset}")
         assert resume(store, spool) == end
@@ -105,7 +105,7 @@ def appended(folder: Path, count: int) -> None:
     """Receive requests in a process that ends before it has stored them."""
     spool = Spool(folder)
     for _ in range(count):
-        spool.append("traces", trace_request("chat").SerializeToString()).result(timeout=10)
+        spool.append("traces", trace_request("chat").SerializeToString()).result(LIMIT_S)
     spool.close()
 
 

@@ -7,7 +7,7 @@ import random
 import re
 import resource
 import shutil
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
-from support.running import eventually
+from support.running import LIMIT_S, eventually
 
 from otel_lightning.collector.alarms import RECEIVING
 from otel_lightning.collector.spool import disk_time, segments
@@ -47,7 +47,7 @@ def opened(folder: Path, **options: int) -> Iterator[Spool]:
 
 def append(spool: Spool, *bodies: bytes) -> None:
     for done in [spool.append("traces", body) for body in bodies]:
-        done.result(timeout=10)
+        done.result(LIMIT_S)
 
 
 def bodies(spool: Spool, start: Position = START) -> list[bytes]:
@@ -64,8 +64,8 @@ def test_what_was_appended_is_read_after_reopening(tmp_path: Path) -> None:
 
 def test_a_record_says_how_many_rows_it_makes(tmp_path: Path) -> None:
     with opened(tmp_path) as spool:
-        spool.append("traces", b"three spans", 3).result(timeout=10)
-        spool.append("logs", b"one record", 1).result(timeout=10)
+        spool.append("traces", b"three spans", 3).result(LIMIT_S)
+        spool.append("logs", b"one record", 1).result(LIMIT_S)
         read = spool.read(START, EVERYTHING)
         assert [(one.signal, one.rows, one.body) for one in read] == [
             ("traces", 3, b"three spans"),
@@ -314,15 +314,18 @@ def test_a_disk_whose_every_write_is_slow_is_an_alarm_until_one_is_quick(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two writes nothing told it, though no sender waits so long."""
-    monkeypatch.setattr(disk_time, "STALLED_SECONDS", 0.2)
+    go_on = threading.Event()
     with opened(tmp_path) as spool:
         with monkeypatch.context() as slow:
-            slow.setattr("os.fdatasync", lambda _file: time.sleep(0.3))
+            slow.setattr(disk_time, "STALLED_SECONDS", 0.2)
+            slow.setattr("os.fdatasync", lambda _file: go_on.wait(LIMIT_S))
             for _ in range(2):
+                go_on.clear()
                 done = spool.append("traces", b"slow")
                 eventually(lambda: spool.disk_time.is_stalled)
                 spool.alarms.raise_alarm(RECEIVING, disk_time.HANGS)  # as the supervisor does
-                done.result(60)
+                go_on.set()
+                done.result(LIMIT_S)
                 assert spool.alarms.is_raised(RECEIVING)
         append(spool, b"quick")
         assert not spool.alarms.raised()

@@ -3,15 +3,15 @@
 import logging
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 
 import pyarrow as pa
 import pytest
-from support.running import LIMIT_S, Ingester, background, cli, eventually
+from support.running import LIMIT_S, Ingester, background, cli, eventually, join
 from support.stores import RELEASED, unpacked
 
 from otel_lightning.collector.files.process_file import run_file
@@ -89,7 +89,7 @@ def test_a_process_that_stops_during_a_statement_is_told_and_waited_for(
             eventually(lambda: "waits for process" in caplog.text)
             assert f"kill -CONT {ingester.process.pid}" in caplog.text
             assert not asked.done()
-        asked.result(60)
+        asked.result(LIMIT_S)
 
 
 def test_a_process_that_stops_between_two_batches_is_told(
@@ -105,7 +105,7 @@ def test_a_process_that_stops_between_two_batches_is_told(
         with stopped(ingester):
             rest = threads.submit(lambda: sum(map(len, batches)))
             eventually(lambda: "waits for process" in caplog.text)
-        assert rows + rest.result(60) == 1_000_000
+        assert rows + rest.result(LIMIT_S) == 1_000_000
 
 
 def test_a_statement_that_takes_long_is_waited_for_in_silence(
@@ -117,20 +117,41 @@ def test_a_statement_that_takes_long_is_waited_for_in_silence(
     assert caplog.text == ""
 
 
+SLOWLY = """
+import sys, time
+from pathlib import Path
+from otel_lightning.collector.serve.watches.heartbeat import Heartbeat
+
+announce = Heartbeat.announce
+
+def announce_when_asked(self, *told):
+    while not go.exists():
+        time.sleep(0.01)
+    announce(self, *told)
+
+go = Path(sys.argv.pop())
+Heartbeat.announce = announce_when_asked
+from otel_lightning.collector.__main__ import main
+main()
+"""
+"""Serves a store, but tells that only once the file is there that the last argument names."""
+
+
 def test_a_store_is_opened_while_its_ingester_starts_and_while_it_stops(tmp_path: Path) -> None:
     """In between the ingester holds the file, and answers no SQL yet or no more."""
-    path = tmp_path / "t.duckdb"
-    command = (sys.executable, "-m", "otel_lightning.collector", "--grpc", "none")
-    with background(*command, "--http", "127.0.0.1:0", "--store", path) as process:
-        while not run_file(path).exists():
-            assert process.poll() is None
+    path, go = tmp_path / "t.duckdb", tmp_path / "go"
+    command = (sys.executable, "-c", SLOWLY, "serve", "--grpc", "none", "--http", "127.0.0.1:0")
+    with background(*command, "--store", path, go) as process:
+        eventually(run_file(path).exists)
         assert read_server(path) is None
+        waits = Timer(0.5, go.touch)
+        waits.start()
         with open_store(path, read_only=True) as store:
             assert store.server
             assert store.column("SELECT 1") == [1]
+        join(waits)
         process.send_signal(signal.SIGTERM)
-        while read_server(path):
-            assert process.poll() is None
+        eventually(lambda: read_server(path) is None)
         with open_store(path, read_only=True) as store:
             assert store.server is None
             assert store.column("SELECT count(*) FROM spans") == [0]
@@ -142,10 +163,11 @@ def test_a_store_is_opened_while_its_ingester_migrates_it(tmp_path: Path) -> Non
     path = unpacked(RELEASED[-1], tmp_path)
     command = (sys.executable, "-m", "otel_lightning.collector", "--grpc", "none")
     with background(*command, "--http", "127.0.0.1:0", "--store", path) as process:
-        is_served = False
-        while not is_served:
+
+        def is_served() -> bool:
             assert process.poll() is None
             # Until the ingester holds the file this opens the file itself; then it waits.
             with open_store(path, read_only=True) as store:
-                is_served = store.server is not None
-            time.sleep(0.1)
+                return store.server is not None
+
+        eventually(is_served)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.agent_trials import AGENTS, command_of
 from support.frameworks import Framework
-from support.running import background, finish
+from support.running import LIMIT_S, background, finish
 
 HTTP = Framework("HTTP", "hop_agent", "http")
 
@@ -29,7 +29,7 @@ def test_the_rollout_of_an_agent_is_on_the_model_calls_of_a_service(agent: Any) 
         url = f"http://127.0.0.1:{port}/ask"
         finish(launcher, python, script, url, env=environment, cwd=agent.folder, check=True)
         running.terminate()  # it delivers what it has first
-        running.wait(60)
+        running.wait(LIMIT_S)
     found = {
         span.attributes["gen_ai.input.messages"].split('"by ')[1].split('"')[0]: (
             span.attributes["lightning.rollout.id"],

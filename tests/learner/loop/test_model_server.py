@@ -9,7 +9,7 @@ from pathlib import Path
 from socket import socket
 
 import pytest
-from support.running import background, eventually
+from support.running import LIMIT_S, background, eventually
 
 from otel_lightning.learner import DataError
 from otel_lightning.learner.loop.server import ModelServer
@@ -41,8 +41,12 @@ def served(folder: Path, port: int, seconds: float = 60) -> ModelServer:
 
 
 def said(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=LIMIT_S) as answer:
         return str(answer.read().decode())
+
+
+def has_text(file: Path) -> bool:
+    return file.exists() and bool(file.read_text())
 
 
 def lives(pid: int) -> bool:
@@ -61,14 +65,14 @@ def test_server_is_ready_when_it_is_used_and_restarted_for_another_model(tmp_pat
     server = served(tmp_path, port)
     server.serve(Path("first"))
     assert said(port) == "first"
-    eventually((tmp_path / "child").exists)
+    eventually(lambda: has_text(tmp_path / "child"))
     child = int((tmp_path / "child").read_text())
     server.serve(Path("second"))
     assert said(port) == "second"
     eventually(lambda: not lives(child))  # a killed process needs a moment to end
     eventually(lambda: int((tmp_path / "child").read_text() or child) != child)
-    server.stop()
     child = int((tmp_path / "child").read_text())
+    server.stop()
     eventually(lambda: not lives(child))
     with pytest.raises(OSError, match="refused"):
         said(port)
@@ -83,7 +87,7 @@ def test_server_of_a_loop_that_was_killed_is_ended_by_the_next(tmp_path: Path) -
     assert said(port) == "second"
     again.stop()
     assert killed._process is not None
-    assert killed._process.wait(10) < 0
+    assert killed._process.wait(LIMIT_S) < 0
 
 
 def test_server_whose_loop_was_killed_before_it_noted_its_process_is_ended_by_the_next(
@@ -98,7 +102,7 @@ def test_server_whose_loop_was_killed_before_it_noted_its_process_is_ended_by_th
     assert said(port) == "second"
     again.stop()
     assert killed._process is not None
-    assert killed._process.wait(10) < 0
+    assert killed._process.wait(LIMIT_S) < 0
 
 
 def test_server_that_cannot_start_is_told_with_what_it_said(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from otel_lightning.learner.rollout_runner.ingester import idle_ingester
+
 Agent = Callable[[str], list[str]]
 
 
@@ -21,6 +23,13 @@ def agent(tmp_path: Path) -> Agent:
         return [sys.executable, "-I", "-S", str(file)]
 
     return write
+
+
+@pytest.fixture
+def only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let only a connection start an idle ingester, and no time: agents may be slow here."""
+    monkeypatch.setattr(idle_ingester, "WITHIN_SECONDS", 600.0)
+    monkeypatch.setattr(idle_ingester, "QUICK_SECONDS", 600.0)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def test_killed_run_goes_on_and_no_rollout_that_ended_is_run_twice_or_lost(
     log.touch()
     for least in (5, 20, 40):  # three kills, each in the middle
         with background(*words, stdout=subprocess.DEVNULL):
-            eventually(lambda least=least: len(log.read_text().splitlines()) >= 2 * least, 60)  # type: ignore[misc]
+            eventually(lambda least=least: len(log.read_text().splitlines()) >= 2 * least, LIMIT_S)  # type: ignore[misc]
     process = finish(*words)
     assert process.returncode == 0, process.stderr
     ends = Counter(
@@ -68,7 +68,7 @@ def test_a_task_file_that_a_kill_left_empty_is_written_again(
     words += ["--tasks", str(file), "--name", "emptied", "--"]
     words += agent(WAITS_AT_FIRST.replace("LOG", repr(str(log))))
     with background(*words, stdout=subprocess.DEVNULL):
-        eventually(log.read_text, 60)
+        eventually(log.read_text, LIMIT_S)
     inputs = list((served.with_name(f"{served.name}.runs") / "emptied").rglob("*.json"))
     assert inputs
     for one in inputs:
@@ -128,7 +128,7 @@ def test_attempt_that_ctrl_c_cut_off_is_repeated_where_only_the_store_tells_it(
         # Two of the same might arrive as one.
         first.send_signal(signal.SIGINT)
         first.send_signal(signal.SIGTERM)
-        assert first.wait(60) == 1
+        assert first.wait(LIMIT_S) == 1
     store.with_name("new.duckdb.runs").rename(tmp_path / "gone")
     go.touch()
     job = Job(file, agent, name="cut", retries=0, stdin="none")

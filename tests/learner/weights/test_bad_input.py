@@ -399,7 +399,7 @@ def test_disk_that_fills_during_a_checkpoint_leaves_the_last_good_one(
             time.sleep(0.002)
         # No file may grow beyond this: the optimizer's state is larger, as on a disk that is full.
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100_000, 100_000))
-        _, told = process.communicate(timeout=300)
+        _, told = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
     assert "The disk is full, or a file became too large" in told
     assert "Traceback" not in told

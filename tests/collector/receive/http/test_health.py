@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.otlp_client import send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, eventually
+from support.running import LIMIT_S, Ingester, eventually
 
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.receive.accept import Receiver
@@ -21,7 +21,7 @@ Starter = Callable[..., Ingester]
 
 
 def ask(address: str, path: str, method: str = "GET") -> tuple[int, str]:
-    connection = http.client.HTTPConnection(address, timeout=20)
+    connection = http.client.HTTPConnection(address, timeout=LIMIT_S)
     connection.request(method, path, headers={"Host": "kubernetes.example"})
     answer = connection.getresponse()
     text = answer.read().decode(errors="replace")
@@ -62,7 +62,7 @@ def test_a_full_spool_is_not_ready(tmp_path: Path) -> None:
     receiver = Receiver(spool, AccessGuard(), dict, alarms=Alarms())
     try:
         assert health(receiver, "/readyz").status == 200
-        spool.append("traces", b"x" * 100).result(timeout=10)
+        spool.append("traces", b"x" * 100).result(LIMIT_S)
         assert health(receiver, "/readyz") == (
             503,
             "not ready: the spool is full: the loader is behind\n",

@@ -2,15 +2,17 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 
 import pyarrow as pa
 import pytest
 from support.running import LIMIT_S, eventually
 
-from otel_lightning.collector.process.child import HEADER
+from otel_lightning.collector.process.child import HEADER, receive
 from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.refresh.workers import message_kinds
 from otel_lightning.collector.refresh.workers import worker as working
@@ -43,6 +45,14 @@ def test_a_death_that_was_reported_before_a_question_is_told_again(
         worker.end()
 
 
+def is_in(thread: threading.Thread, function: FunctionType) -> bool:
+    """Whether a thread is in the middle of a function."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame and frame.f_code is not function.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Worker]:
     with open_store(tmp_path / "t.duckdb") as store:
@@ -68,7 +78,8 @@ def test_an_answer_that_cannot_be_read_counts_as_a_death(
     def fail(*_arguments: object) -> object:
         raise MemoryError("too large")
 
-    # The thread that receives waits in the former function for the next message.
+    # The thread that receives has to wait in the former function for the next message.
+    eventually(lambda: is_in(worker._receiver, receive))
     monkeypatch.setattr(working, "ENDING_SECONDS", 0.01)
     monkeypatch.setattr(working, "receive", fail)
     worker.read([], pa.table({}))

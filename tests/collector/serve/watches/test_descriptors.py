@@ -11,7 +11,7 @@ import grpc
 import pytest
 from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, eventually
+from support.running import LIMIT_S, Ingester, eventually
 from support.sending import post
 
 from otel_lightning.collector.serve.watches import descriptors
@@ -48,7 +48,9 @@ def export(address: str, name: str) -> bytes:
     """Send one span over gRPC; a refused connection is tried again, as exporters do."""
     with grpc.insecure_channel(address) as channel:
         call = channel.unary_unary(TRACES)
-        return bytes(call(trace_request(name).SerializeToString(), timeout=20, wait_for_ready=True))
+        return bytes(
+            call(trace_request(name).SerializeToString(), timeout=LIMIT_S, wait_for_ready=True)
+        )
 
 
 @pytest.mark.slow
@@ -62,7 +64,7 @@ def test_held_connections_keep_no_new_sender_out(
     ingester = starter(files=files)
     with held(getattr(ingester, transport), count):
         body = trace_request("over http").SerializeToString()
-        assert post(ingester.http, body, timeout=10) == 200
+        assert post(ingester.http, body, timeout=LIMIT_S) == 200
         assert export(ingester.grpc, "over grpc") == b""
         names = "SELECT name FROM spans ORDER BY name"
         eventually(lambda: column(ingester.store, names) == ["over grpc", "over http"])
@@ -74,7 +76,7 @@ def test_held_connections_keep_no_new_sender_out(
 def test_requests_that_never_come_to_their_end_keep_no_new_sender_out(starter: Starter) -> None:
     ingester = starter(files=20_000)
     with held(ingester.http, 4400, b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\n"):
-        assert post(ingester.http, trace_request("one").SerializeToString(), timeout=10) == 200
+        assert post(ingester.http, trace_request("one").SerializeToString(), timeout=LIMIT_S) == 200
 
 
 def test_a_connection_that_waits_for_its_next_request_is_not_hung_up_on_by_few(
@@ -82,10 +84,10 @@ def test_a_connection_that_waits_for_its_next_request_is_not_hung_up_on_by_few(
 ) -> None:
     with grpc.insecure_channel(ingester.grpc) as channel:
         call = channel.unary_unary(TRACES)
-        assert call(trace_request("one").SerializeToString(), timeout=20) == b""
+        assert call(trace_request("one").SerializeToString(), timeout=LIMIT_S) == b""
         with held(ingester.http, 200):
             assert send(ingester.http, trace_request("two").SerializeToString()).status == 200
-        assert call(trace_request("three").SerializeToString(), timeout=20) == b""
+        assert call(trace_request("three").SerializeToString(), timeout=LIMIT_S) == b""
 
 
 def test_the_soft_limit_is_raised_at_start(starter: Starter) -> None:
@@ -97,7 +99,7 @@ def test_the_soft_limit_is_raised_at_start(starter: Starter) -> None:
 def test_too_few_descriptors_are_an_error_at_start() -> None:
     command = [sys.executable, "-m", "otel_lightning.collector", "--store", "never.duckdb"]
     limited = ["sh", "-c", 'ulimit -n 200 && exec "$@"', "sh", *command]
-    process = subprocess.run(limited, capture_output=True, text=True, timeout=60, check=False)
+    process = subprocess.run(limited, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert process.returncode == 1
     assert "only 200 files may be open at once" in process.stderr
     assert "ulimit -n" in process.stderr
@@ -119,7 +121,7 @@ def test_a_connection_that_never_sends_is_closed_also_when_few_are_open(
     with socket.create_server(("127.0.0.1", 0)) as listening, ExitStack() as stack:
         port = listening.getsockname()[1]
         silent, talking = (
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S))
             for _ in range(2)
         )
         accepted = [stack.enter_context(listening.accept()[0]) for _ in range(2)]

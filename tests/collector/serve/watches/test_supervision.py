@@ -82,7 +82,7 @@ def broken_command(broken: str, how: str, store: Path) -> list[str]:
 def test_a_thread_that_dies_or_does_not_start_ends_the_process(
     broken: str, how: str, told: str, tmp_path: Path
 ) -> None:
-    ended = finish(*broken_command(broken, how, tmp_path / "t"), seconds=60)
+    ended = finish(*broken_command(broken, how, tmp_path / "t"))
     assert ended.returncode == 1
     assert told in ended.stderr
     assert not (tmp_path / "t.server").exists()
@@ -97,7 +97,7 @@ def test_a_process_whose_server_file_cannot_be_deleted_ends(tmp_path: Path) -> N
         (tmp_path / "t.server").mkdir()  # no file, so that it cannot be deleted as one
         assert send(http, trace_request("one").SerializeToString()).status == 200
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT_S) == 0
     assert "t.server' cannot be deleted" in log.read_text()
     (tmp_path / "t.server").rmdir()
     assert column(store, "SELECT name FROM spans") == ["one"]
@@ -124,8 +124,10 @@ def test_a_grpc_server_that_takes_no_more_requests_ends_the_process(tmp_path: Pa
             eventually(lambda: "gRPC at" in told.read_text())
             (address,) = re.findall(r"gRPC at (\S+)", told.read_text())
             with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError):
-                channel.unary_unary(TRACES)(trace_request("one").SerializeToString(), timeout=60)
-            assert process.wait(60) == 1
+                channel.unary_unary(TRACES)(
+                    trace_request("one").SerializeToString(), timeout=LIMIT_S
+                )
+            assert process.wait(LIMIT_S) == 1
     assert "the gRPC server ended by itself" in log.read_text()
 
 
@@ -163,7 +165,7 @@ def test_a_background_thread_that_fails_goes_on_is_counted_and_raises_an_alarm(
             assert "alarm restarting" in result.stdout
             assert "background threads" in result.stdout
             process.terminate()
-            assert process.wait(60) == 0
+            assert process.wait(LIMIT_S) == 0
     assert "alarm" not in cli("check", "--store", str(store)).stdout
     assert log.read_text().count("StoreError: the file is broken") == 1
     assert log.read_text().count("Alarm 'restarting'") == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support.running import Ingester, background, cli
+from support.running import LIMIT_S, Ingester, background, cli
 
 from otel_lightning.collector.store import (
     Server,
@@ -316,11 +316,11 @@ def test_the_printed_line_attaches_a_plain_duckdb(tmp_path: Path) -> None:
             )
             process = subprocess.run(
                 [sys.executable, "-c", script],
-                env=environment, capture_output=True, text=True, timeout=60, check=False,
+                env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False,
             )  # fmt: skip
         finally:
             ingester.terminate()
-            ingester.communicate(timeout=30)
+            ingester.communicate(timeout=LIMIT_S)
     assert process.stdout == "(0,)\n", process.stderr
     assert "Authorization failed" in process.stderr
     assert server is not None

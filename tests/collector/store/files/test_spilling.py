@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 
 import pyarrow as pa
 import pytest
-from support.running import background, running
+from support.running import LIMIT_S, background, running
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.collector.store.files.spilling import erase_spilled
@@ -74,7 +74,7 @@ def test_two_processes_that_read_one_store_spill_apart(path: Path) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with background(*command, **pipes) as one, background(*command, **pipes) as other:
         assert [process.stdout.readline() for process in (one, other)] == ["spills\n"] * 2
-        told = [process.communicate("\n", timeout=120)[0] for process in (one, other)]
+        told = [process.communicate("\n", timeout=LIMIT_S)[0] for process in (one, other)]
     assert told == ["2000000\n"] * 2
     assert not Path(f"{path}.tmp").exists()
 

@@ -40,7 +40,7 @@ def server() -> Iterator[tuple[str, list[dict[str, str]]]]:
             task = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             seen.append({"id": task["id"], **{k.lower(): v for k, v in self.headers.items()}})
             if task["id"] == "hangs":
-                released.wait(60)
+                released.wait(LIMIT_S)
             self.send_response({"refuses": 422, "breaks": 503}.get(task["id"], 200))
             self.end_headers()
             self.wfile.write(task["question"].encode())
@@ -124,7 +124,7 @@ def test_calls_that_a_server_sends_after_its_answer_are_waited_for(
         body = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
         head = {"Content-Type": "application/json"}
         address = f"http://{server.http}/v1/traces"
-        with urlopen(Request(address, json.dumps(body).encode(), head), timeout=60) as answer:
+        with urlopen(Request(address, json.dumps(body).encode(), head), timeout=LIMIT_S) as answer:
             assert answer.status == 200
 
     with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
@@ -208,7 +208,7 @@ def test_rollout_whose_answer_comes_after_the_runner_was_killed_is_not_run_again
     worker = [sys.executable, "-I", "-S", str(tmp_path / "worker.py")]
     log.touch()
     with background(sys.executable, "-c", RUNNER, str(served), str(file), *worker):
-        eventually(lambda: "begun waits" in log.read_text(), 60)  # and here it is killed
+        eventually(lambda: "begun waits" in log.read_text(), LIMIT_S)  # and here it is killed
     go.touch()
     report = run_agent(served, Job(file, serve=worker, name="answers", jobs=1))
     assert (report.statuses, report.done_before) == ({"ok": 2}, 1)
@@ -228,7 +228,7 @@ def test_rollouts_that_a_server_worked_on_when_the_runner_was_killed_are_told(
     url, seen = server
     file = tasks({"id": "good", "question": "1"}, {"id": "hangs", "question": "2"})
     with background(sys.executable, "-c", POSTER, str(served), str(file), url):
-        eventually(lambda: "hangs" in {one["id"] for one in seen}, 60)  # and here it is killed
+        eventually(lambda: "hangs" in {one["id"] for one in seen}, LIMIT_S)  # and here it is killed
     options = ["--name", "answers", "--url", url, "--timeout", "1", "--exit-code-is-reward"]
     place = ["--store", str(served), "--tasks", str(file)]
     result = CliRunner().invoke(cli, ["run", *place, *options])

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.running import background, eventually, finish, running
+from support.running import LIMIT_S, background, eventually, finish, running
 from support.stores import ask
 
 from otel_lightning.collector.load.batches import Request, load
@@ -20,7 +20,6 @@ from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner import DataError
 from otel_lightning.learner.rollout_runner import Grading, Job, run_agent
-from otel_lightning.learner.rollout_runner.ingester import idle_ingester
 from otel_lightning.learner.rollout_runner.ingester.receiver import Event, _request
 
 Tasks = Callable[..., Path]
@@ -47,6 +46,15 @@ test $(wc -l < "$0") = 2 || { exec 3<>/dev/tcp/${to%:*}/${to#*:}; sleep 600; }""
 """In the first attempt, connect to the receiver, and stay."""
 
 
+ONLY_WHEN_ASKED = """
+from otel_lightning.learner.__main__ import main
+from otel_lightning.learner.rollout_runner.ingester import idle_ingester
+idle_ingester.WITHIN_SECONDS = idle_ingester.QUICK_SECONDS = 600.0
+main()
+"""
+"""Let no time start the ingester of a run: its agent may be slow here."""
+
+
 def logged(rollout: str) -> bytes:
     """A request with a reward, which needs no trace."""
     attributes = {"gen_ai.evaluation.score.value": 0.5, "lightning.rollout.id": rollout}
@@ -65,7 +73,7 @@ def store(tmp_path: Path) -> Path:
     path = tmp_path / "old.duckdb"
     spool = Spool(spool_folder(path))
     with open_store(path) as opened:
-        spool.append("logs", logged("before")).result(60)
+        spool.append("logs", logged("before")).result(LIMIT_S)
         resume(opened, spool)
         request = Request("logs", 1, logged("before"))
         load(opened, [request], end=spool.end, dead_letters=path.parent, derives=False)
@@ -75,18 +83,12 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let only a connection start the ingester, and no time."""
-    monkeypatch.setattr(idle_ingester, "WITHIN_SECONDS", 600.0)
-    monkeypatch.setattr(idle_ingester, "QUICK_SECONDS", 600.0)
-
-
-@pytest.fixture
 def quick(tasks: Tasks) -> Job:
     """An agent that ends at once and sends nothing."""
     return Job(tasks({"id": "a"}), ["true"], name="quick", stdin="none")
 
 
+@pytest.mark.usefixtures("only_when_asked")
 def test_quick_agents_that_send_nothing_start_no_ingester_and_the_store_has_the_journal(
     store: Path, quick: Job
 ) -> None:
@@ -106,6 +108,7 @@ def test_quick_agents_run_in_a_process_with_many_open_files(store: Path, quick: 
         assert run_agent(store, quick, EXITS).mean == 1
 
 
+@pytest.mark.usefixtures("only_when_asked")
 def test_what_a_store_knows_is_not_run_again_though_the_journal_is_gone(
     store: Path, quick: Job
 ) -> None:
@@ -121,7 +124,7 @@ def test_what_a_store_knows_is_not_run_again_though_the_journal_is_gone(
 
 def test_requests_that_wait_in_the_spool_are_stored(store: Path, quick: Job) -> None:
     spool = Spool(spool_folder(store))
-    spool.append("logs", logged("waited")).result(60)
+    spool.append("logs", logged("waited")).result(LIMIT_S)
     spool.close()
     run_agent(store, quick, EXITS)
     assert started_ingester(store)
@@ -133,7 +136,7 @@ def test_requests_in_the_spool_of_another_store_are_stored(store: Path, quick: J
     shutil.rmtree(spool_folder(store))
     spool = Spool(spool_folder(store))
     # As long as the one that the store has: its position is the end of this spool, too.
-    spool.append("logs", logged("others")).result(60)
+    spool.append("logs", logged("others")).result(LIMIT_S)
     spool.close()
     run_agent(store, quick, EXITS)
     assert started_ingester(store)
@@ -164,7 +167,7 @@ def test_run_whose_store_is_taken_by_another_ingester_says_so_and_goes_on_when_r
         with running(store):
             go.touch()
             with pytest.raises(DataError, match="Another lightning-ingest has begun to serve"):
-                first.result(60)
+                first.result(LIMIT_S)
             assert run_agent(store, job, EXITS).mean == 1
     # What had ended does not run again.
     assert len(ran.read_text()) == (1 if exits_at_once else 2)
@@ -186,7 +189,7 @@ def test_run_that_needs_an_ingester_at_once_and_one_that_may_not_share_one(
         eventually(lambda: store.with_name("old.duckdb.runs").exists())
         process = finish(*words, *second, "--name", "second", "--", "touch", str(go))
         assert process.returncode == 0, process.stderr
-        assert earlier.wait(60) == 0
+        assert earlier.wait(LIMIT_S) == 0
     assert len(ask(store, "FROM attempts")) == 2
     outputs = store.with_name("old.duckdb.runs").glob("*/lightning-ingest.err")
     assert len([file.parent.name for file in outputs]) == 1
@@ -213,14 +216,14 @@ def test_runner_waits_until_another_process_has_closed_the_store(
         run = threads.submit(run_agent, store, quick, EXITS)
         eventually(lambda: "another process holds" in caplog.text)
         holder.stdin.close()
-        assert run.result(60).mean == 1
+        assert run.result(LIMIT_S).mean == 1
 
 
 def test_run_whose_agents_send_nothing_loads_nothing_that_reads_spans_or_talks_to_an_ingester(
     tmp_path: Path, tasks: Tasks
 ) -> None:
     store = tmp_path / "new.duckdb"
-    words = [sys.executable, "-X", "importtime", "-m", "otel_lightning.learner", "run"]
+    words = [sys.executable, "-X", "importtime", "-c", ONLY_WHEN_ASKED, "run"]
     words += ["--tasks", str(tasks({"id": "a"})), "--store", str(store), "--exit-code-is-reward"]
     process = finish(*words, "--stdin", "none", "--", "true")
     assert process.returncode == 0, process.stderr

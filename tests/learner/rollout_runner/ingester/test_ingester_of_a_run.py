@@ -3,7 +3,6 @@
 import json
 import signal
 import sys
-import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.agent_runs import REWARDED, Agent, Tasks, running_command
 from support.otlp_client import send
-from support.running import background, eventually, finish, serving, start
+from support.running import LIMIT_S, background, eventually, finish, serving, start
 from support.stores import ask
 
 from otel_lightning.collector.store import StoreError, open_store, read_server
@@ -31,6 +30,7 @@ def started_ingester(store: Path) -> bool:
     return any(store.with_name(f"{store.name}.runs").glob("*/lightning-ingest.err"))
 
 
+@pytest.mark.usefixtures("only_when_asked")
 def test_quick_agents_that_send_nothing_start_no_ingester_and_the_new_store_has_the_journal(
     tmp_path: Path, tasks: Tasks
 ) -> None:
@@ -49,6 +49,7 @@ def test_quick_agents_that_send_nothing_start_no_ingester_and_the_new_store_has_
     assert len(ask(store, "FROM attempts")) == 2
 
 
+@pytest.mark.usefixtures("only_when_asked")
 def test_quick_agents_of_a_new_store_are_stored_without_a_grader_too(
     tmp_path: Path, tasks: Tasks
 ) -> None:
@@ -97,8 +98,8 @@ def test_second_run_of_a_store_uses_the_ingester_of_the_first_until_it_ends(
             # The agent of the first has ended, and the second still needs the ingester.
             eventually(lambda: first.poll() is not None or "uses" in said.read_text())
             third.touch()
-            assert other.wait(60) == 0
-        assert first.wait(60) == 0
+            assert other.wait(LIMIT_S) == 0
+        assert first.wait(LIMIT_S) == 0
     assert [len(ask(store, "FROM attempts"))] == [2]
     outputs = store.with_name("new.duckdb.runs").glob("*/lightning-ingest.err")
     assert [file.parent.name for file in outputs] == ["first"]
@@ -117,7 +118,7 @@ def test_interrupt_ends_the_wait_for_another_run(tmp_path: Path, tasks: Tasks) -
         with background(*words, "second", "--", *endless):
             eventually(lambda: "uses" in said.read_text())
             first.send_signal(signal.SIGINT)
-            assert first.wait(60) == 0
+            assert first.wait(LIMIT_S) == 0
     assert "Traceback" not in said.read_text()
 
 
@@ -214,12 +215,14 @@ def test_tasks_and_rewards_by_exit_code_come_in_the_request_of_the_last_attempts
 
 def test_receiver_that_is_busy_for_longer_than_a_request_may_take_is_waited_for() -> None:
     """It answers 503 while deriving lags; the journal has the attempts meanwhile."""
-    busy_until = time.monotonic() + 2
+    gave_up = False
+    still_busy = iter(range(5))
 
     class Busy(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(503 if time.monotonic() < busy_until else 200)
+            is_busy = not gave_up or next(still_busy, None) is not None
+            self.send_response(503 if is_busy else 200)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
@@ -229,4 +232,6 @@ def test_receiver_that_is_busy_for_longer_than_a_request_may_take_is_waited_for(
     with serving(HTTPServer(("127.0.0.1", 0), Busy)) as url:
         with pytest.raises(StoreError, match="503"):
             Receiver(url, {}, patience=0.1).send([event])
-        Receiver(url, {}, patience=60).send([event])
+        gave_up = True
+        Receiver(url, {}, patience=LIMIT_S).send([event])
+    assert next(still_busy, None) is None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.running import background, eventually
+from support.running import LIMIT_S, background, eventually
 
 from otel_lightning.learner.rollout_runner.launcher.processes import (
     Ended,
@@ -28,7 +28,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 def ended(processes: Processes, spec: Spec) -> Ended:
     processes.start(spec)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         for one in processes.ended(0.5):
             return one
@@ -167,4 +167,4 @@ def test_killed_launcher_is_noticed() -> None:
     with Processes() as processes:
         processes._process.kill()
         with pytest.raises(LauncherDiedError):
-            list(processes.ended(30))
+            list(processes.ended(LIMIT_S))
