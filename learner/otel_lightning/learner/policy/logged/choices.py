@@ -23,6 +23,7 @@ from otel_lightning.learner.policy.assumptions.units import (
     check_serial,
     check_shares,
 )
+from otel_lightning.learner.policy.assumptions.untold import check_untold
 from otel_lightning.learner.policy.logged.propensities import with_checked_propensities
 from otel_lightning.learner.policy.logged.staged import (
     keys_hint,
@@ -128,8 +129,9 @@ def read_choices(
 
     Raises:
         DataError: If no rollout has a reward, nothing was chosen for the flag, a propensity is
-            impossible, rewards are missing or attempts were lost more often for one arm than for
-            another, or frequencies are wanted and the arms were not drawn at random.
+            impossible or missing because of a reward, rewards are missing or attempts were lost
+            more often for one arm than for another, or frequencies are wanted and the arms were not
+            drawn at random.
     """
     # Only staging is bounded: it is the part whose memory grows with the store.
     with bounded(store):
@@ -153,6 +155,8 @@ def read_choices(
     choices = with_checked_propensities(store, joined, window, versions, are_combinations=together)
     choices, units = _with_units_as_tasks(store, window, choices)
     rewarded, unrewarded = _by_reward(choices)
+    if window.task_by != "id":
+        check_untold(rewarded)
     usable = rewarded.drop_nulls("propensity")
     return LoggedChoices(
         rows=usable.select(COLUMNS),
