@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.running import LIMIT_S, background
 
-from otel_lightning.collector.files.atomic import make_folder_of, new_folder, replaced
+from otel_lightning.collector.files.atomic import folder_for, make_folder_of, new_folder, replaced
 from otel_lightning.collector.files.reason import named_reason
 
 FILLS = """
@@ -64,7 +64,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with suppress(RuntimeError), new_folder(folder) as temporary:
         (temporary / "weights").write_text("half")
         raise RuntimeError
-    assert not list(folder.parent.iterdir())
+    assert not list(tmp_path.iterdir())
     with new_folder(folder) as temporary:
         (temporary / "weights").write_text("1")
         assert not folder.exists()
@@ -102,6 +102,22 @@ def test_folder_that_cannot_be_made_is_named_with_the_reason_and_the_next_step(
     with pytest.raises(OSError, match=r"report.html' cannot be written, .*Choose another") as told:
         make_folder_of(wanted)
     assert f"'{tmp_path / 'notes'}' is no folder" in named_reason(told.value)
+
+
+def test_folders_are_made_for_a_file_and_removed_if_it_is_not_written(tmp_path: Path) -> None:
+    wanted = tmp_path / "mine" / "new" / "deep" / "rows.jsonl"
+    (tmp_path / "mine").mkdir()
+    with suppress(RuntimeError), folder_for(wanted), replaced(wanted) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"], "a folder of the user stays"
+    with suppress(RuntimeError), folder_for(wanted):
+        (wanted.parent.parent / "notes").touch()
+        raise RuntimeError
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "new", "notes"]
+    with folder_for(wanted):
+        wanted.touch()
+    assert wanted.exists()
 
 
 def test_file_that_cannot_be_made_is_named_and_not_its_temporary_file(tmp_path: Path) -> None:

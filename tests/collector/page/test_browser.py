@@ -219,6 +219,19 @@ def test_long_names_and_ids_push_nothing_out_of_the_window(browser: Any, tmp_pat
         ingester.stop()
 
 
+def test_the_fields_of_a_filter_and_their_names_are_each_in_one_line(tab: Tab) -> None:
+    tab.go("/ui/rollouts")
+    names, fields = tab.page.evaluate("""() => {
+        const labels = [...document.querySelectorAll("form.filter label")]
+        const top = element => element.getBoundingClientRect().top
+        return [labels.map(top), labels.map(one => top(one.querySelector("input, select")))]
+    }""")
+    assert len(names) == len(fields) > 6
+    below = {field - name for name, field in zip(names, fields, strict=True)}
+    assert max(below) - min(below) < 0.5
+    assert len(set(names)) <= 2, "at most two lines, and in each all names are equally high"
+
+
 def test_a_long_arm_pushes_no_column_out_of_a_wide_window(tab: Tab) -> None:
     tab.go("/ui/rollouts?id=rollout-0900")
     assert "longlong" in tab.page.locator("tbody").inner_text()

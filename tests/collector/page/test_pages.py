@@ -1,5 +1,6 @@
 """Each page over the made desk and over an empty store: whole, escaped, small, and linked."""
 
+import base64
 import io
 import json
 import re
@@ -221,6 +222,34 @@ def test_a_step_shows_only_what_is_new_in_it(desk: DirectSource) -> None:
     assert text.count("the carrier has it") == 2  # once for each tool
     earlier = desk.get("/ui/rollouts/rollout-0003/steps/2?earlier=4&fragment=1")
     assert Page(earlier).text.count("You work at a support desk") == 1
+
+
+def test_a_large_image_or_a_long_text_hides_no_question(tmp_path: Path) -> None:
+    image = base64.b64encode(bytes(range(256)) * 2400).decode()
+    blob = {"type": "blob", "modality": "image", "mime_type": "image/png", "content": image}
+    link = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}}
+    with_image = text_message("user", "Which animal is this?")
+    with_image["parts"] += [blob, link]
+    with_text = text_message("user", "Shorten this: " + "it rained. " * 20_000)
+    with open_store(tmp_path / "t.duckdb") as store:
+        for number, message in enumerate((with_image, with_text)):
+            trace = Trace(number)
+            trace.call([message], text_message("assistant", "I do."))
+            add(store, [trace.request.SerializeToString()])
+        store.execute("UPDATE llm_calls SET state_hash = rollout_id")
+        source = DirectSource(store)
+        for rollout, words in (("rollout-0000", "Which animal"), ("rollout-0001", "Shorten this")):
+            for address in (f"/rollouts/{rollout}", f"/rollouts/{rollout}/steps/0"):
+                page = Page(source.get(f"/ui{address}"))
+                assert words in page.text, address
+                assert "I do." in page.text
+                assert len(page.html) < MOST_BYTES, address
+        for address in (
+            "/states/rollout-0000",
+            "/rollouts/rollout-0000/steps/0?earlier=1&fragment=1",
+        ):
+            assert "Which animal" in Page(source.get(f"/ui{address}")).text, address
+        assert "[image/png]" in Page(source.get("/ui/rollouts/rollout-0000")).text
 
 
 def test_rewards_of_a_long_rollout_are_each_with_their_step(tmp_path: Path) -> None:

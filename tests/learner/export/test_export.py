@@ -215,8 +215,10 @@ def test_trl_trains_on_each_of_its_formats(learned: "Traces", tokenizer: Any) ->
         assert done.training_loss > 0, form
 
 
-def test_export_with_nothing_to_write_says_why_and_leaves_no_file(learned: "Traces") -> None:
-    output = learned.path.with_name("none.parquet")
+def test_export_with_nothing_to_write_says_why_and_leaves_no_file_or_folder(
+    learned: "Traces",
+) -> None:
+    output = learned.path.parent / "none" / "none.parquet"
     said = ["--store", str(learned.path), "--form", "trl-sft", "--output", str(output)]
     result = CliRunner().invoke(cli, ["export", *said, "--threshold", "99"])
     assert result.exit_code == 1

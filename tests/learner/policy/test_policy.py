@@ -130,6 +130,15 @@ def test_the_folder_of_the_output_is_made(
     assert run == {"outcome": "promoted", "artifact": str(output)}
 
 
+def test_a_refused_policy_leaves_no_new_folder(
+    traces: "Traces", flag_file: Path, tmp_path: Path
+) -> None:
+    log(traces, SUCCESS)
+    output = tmp_path / "new" / "learned.json"
+    assert learn(traces, flag_file, "--output", str(output), "--least-gain", "0.9").exit_code == 3
+    assert not output.parent.exists()
+
+
 def test_output_that_was_not_written_is_not_called_unchanged(
     traces: "Traces", flag_file: Path, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp, mkstemp
 
@@ -59,6 +59,26 @@ def make_folder_of(path: Path) -> None:
             f"'{path}' cannot be written, because its folder cannot be made ({why}). Choose "
             "another place for it."
         ) from error
+
+
+@contextmanager
+def folder_for(path: Path) -> Iterator[None]:
+    """Make the folder of a file or folder that a user wants, and those above it, for the block.
+
+    If nothing was written, the folders that were made are removed again.
+
+    Raises:
+        OSError: As `make_folder_of`.
+    """
+    missing = [one for one in path.parents if not one.exists()]
+    make_folder_of(path)
+    try:
+        yield
+    finally:
+        # The innermost first; a folder that has something in it stays, and so do those above it.
+        with suppress(OSError):
+            for folder in missing:
+                folder.rmdir()
 
 
 @contextmanager
@@ -123,8 +143,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         BlockingIOError: If another process is filling a folder for the same `path`.
         OSError: If `path` is a folder that is not empty, or its parent cannot be written.
     """
-    make_folder_of(path)
-    with ExitStack() as held:
+    with folder_for(path), ExitStack() as held:
         # The parent stays locked until the new folder is, so that no other process takes it for one
         # that was left.
         with locked(path.parent):

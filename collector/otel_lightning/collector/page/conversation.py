@@ -9,6 +9,10 @@ from otel_lightning.collector.show.conversation import arguments_of, text_or_jso
 MOST_CHARACTERS = 4000
 """Characters of a text on the page of a rollout; the page of its step shows more."""
 
+LONG_DATA = "([A-Za-z0-9+/_-]{400})[A-Za-z0-9+/=_-]+"
+"""Data as base64, such as an image, whose first characters are enough for a page: text has spaces,
+and DuckDB reads the expression."""
+
 
 class Part(NamedTuple):
     """A part of a message: its speaker, kind and text."""
@@ -57,8 +61,12 @@ def _one(role: str, part: Mapping[str, Any], max_characters: int) -> Part:
     if kind == "tool_call_response":
         answer = part.get("response", part.get("result", part.get("content")))
         return _part(role, kind, _text(part.get("name")), _text(answer), max_characters)
+    if kind == "blob":  # data that a page never loads
+        modality = _text(part.get("modality") or kind)
+        named = _text(part.get("mime_type") or modality)
+        return _part(role, modality, "", f"[{named}]", max_characters)
     text = part.get("content", part.get("text"))
-    if text is None:  # an image or a file: shown as JSON, never loaded
+    if text is None:  # a link to an image or a file: shown as JSON, never loaded
         text = {key: value for key, value in part.items() if key != "type"}
     return _part(role, kind, "", _text(text), max_characters)
 

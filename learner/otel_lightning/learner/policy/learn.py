@@ -1,12 +1,13 @@
 """`lightning-learn policy`: learn a policy from logged choices and judge it on held-out tasks."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from otel_lightning.collector.files.atomic import make_folder_of
+from otel_lightning.collector.files.atomic import folder_for
 from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError, RefusedError
@@ -82,11 +83,15 @@ def learn_policy(store: StoreLike, request: Request) -> Learned:
         StoreError: If the store cannot be read or written.
     """
     run = Run("policy", _config(request), name=request.run_id)
-    with recorded(store, run):
-        learned = _learn_policy(store, request, run)
-    if learned.promoted:
-        # After the record of the run: a policy that is served can always be looked up in the store.
-        _promote(store, request, learned)
+    with ExitStack() as made:
+        with recorded(store, run):
+            if request.promote:
+                made.enter_context(folder_for(request.output))
+            learned = _learn_policy(store, request, run)
+        if learned.promoted:
+            # After the record of the run: a policy that is served can always be looked up in the
+            # store.
+            _promote(store, request, learned)
     return learned
 
 
@@ -108,8 +113,6 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
     document = flag_file.read_flag_file(request.flags, request.key)
     joint.check_alone(document["flags"], request.key, store)
     check_served(document, request)
-    if request.promote:
-        make_folder_of(request.output)
     spec = read_spec(request.features) if request.features else {}
     with opened(store) as db:
         data = read_learning_data(db, request, document, spec)

@@ -1,5 +1,6 @@
 -- What is new in each step: if the messages of the agent's step before are the beginning of this
--- step's messages, only the rest. Long texts are left out; the step's own page has them.
+-- step's messages, only the rest. Of long data, such as an image as base64, only the beginning is
+-- read. Longer texts are left out; the step's own page has them.
 WITH calls AS (
     SELECT
         *,
@@ -21,6 +22,15 @@ grown AS (
         ) AS grew
     FROM calls
     WHERE step >= $first
+),
+shortened AS (
+    SELECT
+        *,
+        if(grew, '[' || ltrim(substr(input_messages::VARCHAR, length(former)), ', '), input_messages::VARCHAR)
+            AS all_new,
+        regexp_replace(all_new, $long_data, '\1…', 'g') AS new,
+        regexp_replace(output_messages::VARCHAR, $long_data, '\1…', 'g') AS output
+    FROM grown
 )
 SELECT
     step, trace_id, span_id, agent_name, epoch_ns(start_time) AS start_ns, epoch_ns(end_time) AS end_ns,
@@ -28,17 +38,13 @@ SELECT
     input_tokens, output_tokens, content, state_hash, grew,
     if(grew, former_step, NULL) AS former_step,
     if(grew, json_array_length(former::JSON), 0) AS earlier,
-    CASE
-        WHEN grew AND length(input_messages::VARCHAR) - length(former) < $most_text
-            THEN '[' || ltrim(substr(input_messages::VARCHAR, length(former)), ', ')
-        WHEN NOT grew AND length(input_messages::VARCHAR) < $most_text THEN input_messages::VARCHAR
-    END AS new_messages,
+    if(length(new) < $most_text, new, NULL) AS new_messages,
     json_array_length(input_messages) AS messages,
-    if(length(output_messages::VARCHAR) < $most_text, output_messages::VARCHAR, NULL) AS answer,
+    if(length(output) < $most_text, output, NULL) AS answer,
     length(output_messages::VARCHAR) AS answer_length,
     list_avg(completion_logprobs) AS mean_logprob,
     list_min(completion_logprobs) AS least_logprob,
     len(completion_logprobs) AS tokens_scored,
     completion_logprobs[1:120] AS logprobs
-FROM grown
+FROM shortened
 ORDER BY step

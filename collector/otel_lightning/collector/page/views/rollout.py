@@ -4,7 +4,7 @@ import json
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.page import plots
-from otel_lightning.collector.page.conversation import Part, parts
+from otel_lightning.collector.page.conversation import LONG_DATA, Part, parts
 from otel_lightning.collector.page.text import decimal, short, signed
 from otel_lightning.collector.page.view_request import (
     NotFoundError,
@@ -20,7 +20,7 @@ from otel_lightning.collector.show.conversation import text_or_json
 WINDOW_STEPS = 100
 WINDOW_CHARACTERS = 90_000
 """Most characters of text in a window: it ends before the step that would exceed them."""
-MOST_TEXT = 60_000
+MOST_TEXT = 400_000
 MOST_CELLS = 240
 BEFORE_STEP = 2  # steps shown before the one that a link asks for
 MOST_DOCUMENT = 600
@@ -106,7 +106,8 @@ def _window(ask: ViewRequest, row: dict[str, Any], first: int, became: dict[str,
     """Return the steps of a window with their tools, rewards and retrieved documents."""
     last = first + WINDOW_STEPS - 1
     during = _place(row)
-    calls = ask.rows("rollout_calls", **during, first=first, last=last, most_text=MOST_TEXT)
+    texts = {"most_text": MOST_TEXT, "long_data": LONG_DATA}
+    calls = ask.rows("rollout_calls", **during, first=first, last=last, **texts)
     credit = {}
     if became:
         built = {"rollout": row["rollout_id"], "task_hash": became["task_hash"]}

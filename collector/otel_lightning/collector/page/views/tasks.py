@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from otel_lightning.collector.page.conversation import Part, parts
+from otel_lightning.collector.page.conversation import LONG_DATA, Part, parts
 from otel_lightning.collector.page.view_request import PAGE_ROWS, NotFoundError, View, ViewRequest
 from otel_lightning.collector.page.views.rows import link, linked
 
 MOST_TASKS = 100
 COLUMNS = 6
 """Number of rollouts that are shown side by side."""
-MOST_TEXT = 20_000
+MOST_TEXT = 60_000
 """Maximum number of characters of a text that is read from the store."""
 MOST_PART = 600
 """Maximum number of characters of a part of a message that is shown."""
@@ -38,6 +38,7 @@ def show_task(ask: ViewRequest, task: str) -> View:
         rollouts=[row["rollout_id"] for row in chosen],
         **_times(chosen),
         most_text=MOST_TEXT,
+        long_data=LONG_DATA,
     )
     by_rollout: dict[str, list[dict[str, Any]]] = {}
     for call in calls:
@@ -69,7 +70,8 @@ def show_state(ask: ViewRequest, state: str) -> View:
     numbers = ask.row("state_numbers", state=state)
     if not numbers.get("visits"):
         raise NotFoundError(f"There is no state '{state}'.")
-    rows = ask.rows("state_calls", state=state, rows=PAGE_ROWS, most_text=MOST_TEXT)
+    texts = {"most_text": MOST_TEXT, "long_data": LONG_DATA}
+    rows = ask.rows("state_calls", state=state, rows=PAGE_ROWS, **texts)
     columns = [
         {
             **row,
