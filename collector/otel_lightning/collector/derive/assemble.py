@@ -88,16 +88,23 @@ def assemble_rows(parsed: ParsedRows) -> Derived:
     conversation_ids = conversations.read_previous(
         parsed.calls, parsed.conversation_ids, parsed.nodes
     )
-    within = _agents_and_tools(parsed)
-    merged, ordered = _merged_calls(parsed, within)
+    callers = _agents_and_tools(parsed)
+    merged, ordered = _merged_calls(parsed, callers)
+    # The rollout of each span.
     evidence = _evidence(parsed, merged.calls)
-    named = stated_ids(parsed.nodes, parsed.rollout_ids)
-    of_conversations = stated_ids(
-        parsed.nodes, conversations.of_rollouts(parsed.nodes, conversation_ids, within)
+    rollout_ids = stated_ids(parsed.nodes, parsed.rollout_ids)
+    conversation_rollouts = stated_ids(
+        parsed.nodes, conversations.of_rollouts(parsed.nodes, conversation_ids, callers)
     )
     assigned = assign(
-        parsed.nodes, named, of_conversations, ordered, evidence, messages=parsed.messages
+        parsed.nodes,
+        rollout_ids,
+        conversation_rollouts,
+        ordered,
+        evidence,
+        messages=parsed.messages,
     )
+    # The rows, with their rollouts.
     derived = Derived(unread=dict(sorted(parsed.unread.items())))
     derived.agent_runs = _agent_runs([*parsed.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(ordered, assigned)
@@ -133,14 +140,14 @@ def _set_state_hashes(calls: Iterable[LlmCall]) -> None:
         call.state_hash = state_hash(call.prompt_token_ids, call.history.input_hash, offered)
 
 
-def _merged_calls(parsed: ParsedRows, within: Collection[Place]) -> tuple[Merged, list[LlmCall]]:
+def _merged_calls(parsed: ParsedRows, callers: Collection[Place]) -> tuple[Merged, list[LlmCall]]:
     """Return the calls without duplicates, with what other calls reveal of them.
 
     Returns:
         What was merged, and its calls in time order.
     """
     ordered = sorted(parsed.calls, key=time_order.of_call)
-    merged = merge_calls(ordered, parsed.nodes, within)
+    merged = merge_calls(ordered, parsed.nodes, callers)
     # With as many calls as before, nothing was merged and the order is the same.
     if len(merged.calls) != len(ordered):
         ordered = sorted(merged.calls, key=time_order.of_call)

@@ -37,7 +37,7 @@ class Request(NamedTuple):
 def load(  # noqa: PLR0913  what to store, where to, and how far
     store: Store,
     requests: Iterable[Request],
-    known: SeenIds | None = None,
+    seen_ids: SeenIds | None = None,
     *,
     limits: Limits = NO_LIMITS,
     end: Position | None = None,
@@ -49,7 +49,7 @@ def load(  # noqa: PLR0913  what to store, where to, and how far
     Args:
         store: A direct store.
         requests: The requests, in the order of receipt.
-        known: Ids in the store, to recognise duplicates. A caller that loads repeatedly should
+        seen_ids: Ids in the store, to recognise duplicates. A caller that loads repeatedly should
             pass the same object each time, because to build it takes time.
         limits: Limits on stored attributes.
         end: The spool position after the requests, written in the same transaction.
@@ -67,16 +67,16 @@ def load(  # noqa: PLR0913  what to store, where to, and how far
             damaged.append(request.damaged)
         else:
             by_signal[request.signal].append(request)
-    known = known or SeenIds(store)
+    seen_ids = seen_ids or SeenIds(store)
     with store.transaction():
         letters = DeadLetters(store, dead_letters)
-        batch = _Batch(store, known, limits, letters, derives=derives)
+        batch = _Batch(store, seen_ids, limits, letters, derives=derives)
         new = sum(batch.store(signal, some) for signal, some in by_signal.items())
         for file in damaged:
             letters.add_damage(file)
         if end:
             store.execute(keep_position(end))
-    known.repeated += batch.repeated  # not before: an undone batch comes again
+    seen_ids.repeated += batch.repeated  # not before: an undone batch comes again
     return new
 
 
@@ -84,9 +84,15 @@ class _Batch:
     """The storing of one batch of requests, in the caller's transaction."""
 
     def __init__(
-        self, store: Store, known: SeenIds, limits: Limits, letters: DeadLetters, *, derives: bool
+        self,
+        store: Store,
+        seen_ids: SeenIds,
+        limits: Limits,
+        letters: DeadLetters,
+        *,
+        derives: bool,
     ) -> None:
-        self._store, self._known, self._limits = store, known, limits
+        self._store, self._seen_ids, self._limits = store, seen_ids, limits
         self._letters, self._derives = letters, derives
         self.repeated = 0
         """Number of spans that are not stored because other spans have their ids."""
@@ -126,7 +132,7 @@ class _Batch:
             Number of inserted rows.
         """
         recent = recent_traces(self._store)
-        new = self._known.unknown(table, rows, recent.received_since)
+        new = self._seen_ids.unknown(table, rows, recent.received_since)
         self._store.insert(table, new)
         trace_ids = new["trace_id"].drop_null()
         if table == "spans" and len(new) < len(rows):
@@ -136,7 +142,7 @@ class _Batch:
         since_ns = received_ns if self._derives else None
         traces = _stale("trace", trace_ids, since_ns)
         self._store.insert("stale", traces)
-        are_new = self._known.new_traces(traces["id"])
+        are_new = self._seen_ids.new_traces(traces["id"])
         if since_ns is not None:
             recent.arrived(traces["id"].to_pylist(), are_new.to_pylist(), since_ns)
         if table == "logs":
@@ -151,9 +157,9 @@ class _Batch:
         Returns:
             The trace ids of the spans that were replaced.
         """
-        later, other = self._known.differing(rows)
+        later, other = self._seen_ids.differing(rows)
         if len(later):
-            self._known.replace(later)
+            self._seen_ids.replace(later)
         if len(other):
             self.repeated += len(other)
             self._letters.add_repeated_ids(other, received_ns)

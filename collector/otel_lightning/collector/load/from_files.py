@@ -50,14 +50,14 @@ class Loaded(NamedTuple):
 
 
 def load_file(
-    store: Store, path: Path, known: SeenIds | None = None, client: Client | None = None
+    store: Store, path: Path, seen_ids: SeenIds | None = None, client: Client | None = None
 ) -> Loaded:
     """Store one file, completely or not at all if it is invalid.
 
     Args:
         store: The store, direct or through the running ingester.
         path: The file.
-        known: Ids in a direct store, to recognise duplicates; pass the same object for each file.
+        seen_ids: Ids in a direct store, to recognise duplicates: the same object for each file.
         client: Client certificate, if the ingester requires one.
 
     Raises:
@@ -66,14 +66,14 @@ def load_file(
         StoreError: If the store or the running ingester refuses it.
     """
     file = read_file(path)
-    new = _store(store, file.requests, known, client, path.parent)
+    new = _store(store, file.requests, seen_ids, client, path.parent)
     return Loaded(file.records, new, file.judgements, file.left_out)
 
 
 def load_judgements(
     store: Store,
     judgements: Sequence[ExportedJudgement],
-    known: SeenIds | None = None,
+    seen_ids: SeenIds | None = None,
     client: Client | None = None,
 ) -> Loaded:
     """Store the judgements of other trace stores, like those that are sent to `/v1/feedback`.
@@ -81,7 +81,7 @@ def load_judgements(
     Args:
         store: The store, in which the judged spans are.
         judgements: The judgements.
-        known: As for `load_file`.
+        seen_ids: As for `load_file`.
         client: As for `load_file`.
 
     Raises:
@@ -104,7 +104,7 @@ def load_judgements(
         some = records[start : start + RECORDS_AT_ONCE]
         requests.append(Contents("logs", as_request(some).SerializeToString(), len(some)))
     # Nothing is written to the folder: these records can be decoded.
-    new = _store(store, requests, known, client, Path())
+    new = _store(store, requests, seen_ids, client, Path())
     return Loaded(len(records), new, left_out=left_out)
 
 
@@ -125,7 +125,7 @@ def _traces_of(store: Store, span_ids: set[str]) -> dict[str, str]:
 def _store(
     store: Store,
     contents: Iterable[Contents],
-    known: SeenIds | None,
+    seen_ids: SeenIds | None,
     client: Client | None,
     folder: Path,
 ) -> int | None:
@@ -136,9 +136,9 @@ def _store(
     now = time.time_ns()
     # `forget` looks there, and not in the folder of the file.
     letters = dead_letters(store.path) if store.path else folder
-    known = known or SeenIds(store)
+    seen_ids = seen_ids or SeenIds(store)
     return sum(
-        load(store, some, known, dead_letters=letters)
+        load(store, some, seen_ids, dead_letters=letters)
         for some in _portions(Request(one.signal, now, one.body) for one in contents)
     )
 

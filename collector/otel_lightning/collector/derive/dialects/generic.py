@@ -161,12 +161,7 @@ def _read_tool(span: Span, keys: Keys) -> ToolCall:
 def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     call = span_rows.llm_call(span, NAME)
     call.operation = operation
-    call.provider = reading.provider(span.attributes, "gen_ai.provider.name", "gen_ai.system")
-    call.request_model, call.response_model = map(span.attributes.get, MODELS)
-    named = span.attributes.get(keys.name or "", "")  # the model, as `provider/model`
-    call.request_model = call.request_model or (named if "/" in named else None)
-    if call.provider is None and "/" in (call.request_model or ""):
-        call.provider, _, call.request_model = (call.request_model or "").partition("/")
+    _fill_requested_model(call, span, keys)
     _fill_request(call, span, keys)
     answered_by = span.attributes.get(keys.model or "")
     call.request_model = call.request_model or answered_by
@@ -185,22 +180,39 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
         if is_streamed and not is_answered:  # a text that is JSON
             answer = span.attributes.get(keys.output or "")
             call.output_messages = payloads.answer(answer)
-    own = json_text.parse(span.attributes.get("usage")), _content(span, keys.metrics)
-    inside = map(whole.get, payloads.USAGES)
-    counted = token_counts.Usage(
-        *(reading.integer(span.attributes, key or "") for key in keys.counts)
-    )
-    for counts in (
-        *map(token_counts.usage, (*own, *inside)),
-        *(semconv_counts.usage(span.attributes), counted),
-    ):
-        token_counts.fill_usage(call, counts)
+    _fill_counts(call, span, keys, whole)
     (reason, *_) = semconv.finish_reasons(span.attributes)
     call.finish_reason = call.finish_reason or finish.reason(reason)
     span_rows.completed(call, *(span.attributes.get(key) for key in keys[1:3] if key))
     if is_streamed and isinstance(answer, str):
         call.content = "truncated"  # a stream's text, without the tool calls if there were any
     return span_rows.without_doubtful_reason(call, reason)
+
+
+def _fill_requested_model(call: LlmCall, span: Span, keys: Keys) -> None:
+    """Set the provider and the models, which may be written as `provider/model`."""
+    call.provider = reading.provider(span.attributes, "gen_ai.provider.name", "gen_ai.system")
+    call.request_model, call.response_model = map(span.attributes.get, MODELS)
+    named = span.attributes.get(keys.name or "", "")
+    call.request_model = call.request_model or (named if "/" in named else None)
+    if call.provider is None and "/" in (call.request_model or ""):
+        call.provider, _, call.request_model = (call.request_model or "").partition("/")
+
+
+def _fill_counts(call: LlmCall, span: Span, keys: Keys, response: dict[str, Any]) -> None:
+    """Set the token counts; of several places with the same count, the first one counts."""
+    places = (
+        json_text.parse(span.attributes.get("usage")),
+        _content(span, keys.metrics),
+        *map(response.get, payloads.USAGES),
+    )
+    own_keys = (reading.integer(span.attributes, key or "") for key in keys.counts)
+    for counts in (
+        *map(token_counts.usage, places),
+        semconv_counts.usage(span.attributes),
+        token_counts.Usage(*own_keys),
+    ):
+        token_counts.fill_usage(call, counts)
 
 
 def _fill_request(call: LlmCall, span: Span, keys: Keys) -> None:

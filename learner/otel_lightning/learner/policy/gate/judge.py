@@ -79,14 +79,16 @@ def learn_and_judge(
         requirements: The range of the rewards, the least gain and the error probability.
     """
     live = np.array([shares.get(arm, 0.0) for arm in choices.arms])
-    known = ~np.isnan(choices.rewards)
-    rewarded = choices if known.all() else choices.where(known)
+    has_reward = ~np.isnan(choices.rewards)
+    rewarded = choices if has_reward.all() else choices.where(has_reward)
     rewarded = hold_new_arms(rewarded, live, settings.exploration)
-    train = rewarded.where(in_train[known])
+    train = rewarded.where(in_train[has_reward])
     probabilities = contextual.learn_shares(train, settings)
     # The model is fitted on training rollouts only, so that it is independent of the held-out
     # rewards that it is corrected by.
-    modelled = _at_worst(rewarded, reward_model(train), probabilities - live, requirements)
+    modelled = _with_worst_of_untried(
+        rewarded, reward_model(train), probabilities - live, requirements
+    )
     compared = Compared(
         logged_under(choices, probabilities, modelled),
         logged_under(choices, live, modelled),
@@ -122,24 +124,24 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
     """
     # flagd counts an absent feature as false. Judge the policy in the form in which it is served.
     values = np.nan_to_num(features.values, nan=0.0) if features.binary else features.values
-    known = ~np.isnan(choices.rewards)
-    rewarded = hold_new_arms(choices.where(known), live.mean(axis=0), settings.exploration)
-    taught = known & in_train
-    train = rewarded.where(in_train[known])
+    has_reward = ~np.isnan(choices.rewards)
+    rewarded = hold_new_arms(choices.where(has_reward), live.mean(axis=0), settings.exploration)
+    taught = has_reward & in_train
+    train = rewarded.where(in_train[has_reward])
     policy, model = contextual.learn(train, values[taught], features.names, settings)
     new = policy.probabilities(values)
     low, high = requirements.rewards.range
     # A linear model can predict rewards that do not exist. Clipped predictions keep the scores
     # within the limits that the bounds assume.
     modelled = np.clip(policy.standard.apply(values) @ model.T, low, high)
-    modelled = _at_worst(rewarded, modelled, new - live, requirements)
+    modelled = _with_worst_of_untried(rewarded, modelled, new - live, requirements)
     compared = Compared(
         contextual.logged_under(choices, new, modelled),
         contextual.logged_under(choices, live, modelled),
         choices.tasks,
     )
     verdict = _verdict(compared, rewarded, in_train, requirements)
-    shares = new[known].mean(axis=0)
+    shares = new[has_reward].mean(axis=0)
     return Judged(shares, _naming_untried(verdict, rewarded, shares), requirements.rewards, policy)
 
 
@@ -174,7 +176,9 @@ def _nothing_new(verdict: Verdict) -> Verdict:
     )
 
 
-def _at_worst(choices: Choices, model: Floats, more: Floats, requirements: Requirements) -> Floats:
+def _with_worst_of_untried(
+    choices: Choices, model: Floats, difference: Floats, requirements: Requirements
+) -> Floats:
     """Return the model of the reward, with the worst possible rewards of the untried arms.
 
     An untried arm has no reward to correct its model. It counts in the gain by its change of share
@@ -184,11 +188,11 @@ def _at_worst(choices: Choices, model: Floats, more: Floats, requirements: Requi
     Args:
         choices: The logged choices with a reward.
         model: Modelled reward of each arm, shape [K] or [N, K].
-        more: Share of the new policy minus that of the live one, shape [K] or [N, K].
+        difference: Share of the new policy minus that of the live one, shape [K] or [N, K].
         requirements: The range of the rewards.
     """
     low, high = requirements.rewards.range
-    worst = np.where(more > 0, low, np.where(more < 0, high, model))
+    worst = np.where(difference > 0, low, np.where(difference < 0, high, model))
     return np.where(choices.tried > 0, model, worst)
 
 
@@ -206,16 +210,16 @@ def _verdict(
         in_train: Which of all rollouts are for training, shape [N].
         requirements: The range of the rewards, the least gain and the error probability.
     """
-    known = ~np.isnan(compared.new.rewards)
-    everything = compared if known.all() else compared.take(known)
-    held_out = compared.take(known & ~in_train)
+    has_reward = ~np.isnan(compared.new.rewards)
+    everything = compared if has_reward.all() else compared.take(has_reward)
+    held_out = compared.take(has_reward & ~in_train)
     verdict = held_out_verdict(held_out, requirements, everything)
     reasons = (*verdict.reasons, *fallen(everything, verdict.least_gain))
-    if not reasons and not known.all():
+    if not reasons and not has_reward.all():
         reasons = tuple(at_worst(compared, ~in_train, requirements))
         verdict = replace(verdict, tasks_needed=verdict.tasks)  # more of them prove no more
     return replace(
         verdict,
         reasons=reasons,
-        rollouts_needed=more_rollouts(held_out, choices, ~in_train[known], verdict),
+        rollouts_needed=more_rollouts(held_out, choices, ~in_train[has_reward], verdict),
     )
