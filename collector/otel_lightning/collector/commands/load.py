@@ -1,7 +1,9 @@
 """`lightning-ingest load` and `derive`."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +18,12 @@ from otel_lightning.collector.commands.options import (
 )
 from otel_lightning.collector.terminal.command_line import example, expected_errors
 from otel_lightning.collector.terminal.quantities import number_of
+
+if TYPE_CHECKING:
+    from otel_lightning.collector.load.from_files import Loaded
+    from otel_lightning.collector.store import Store
+    from otel_lightning.collector.store.answering import Client
+    from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
 
 @click.command(epilog=example("lightning-ingest load traces.jsonl exported/"))
@@ -34,22 +42,12 @@ def load(
     Amazon Bedrock, ClickHouse, Jaeger, Langfuse, LangSmith, MLflow, Phoenix or Tempo; plain, gzip
     or zstd. Scores and annotations become rewards. Loading a file again changes nothing.
     """
-    from otel_lightning.collector.files.reason import named_reason
-    from otel_lightning.collector.load.from_files import (
-        Loaded,
-        derive_all,
-        expand,
-        load_file,
-        load_judgements,
-    )
+    from otel_lightning.collector.load.from_files import derive_all, expand, load_judgements
     from otel_lightning.collector.process.allocator import share_memory
     from otel_lightning.collector.store import keep_files_private, open_store
     from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
-    from otel_lightning.collector.terminal.progress import Progress
 
     client = client_of(certificate["client_cert"], certificate["client_key"])
-    broken: list[str] = []
-    loaded: list[Loaded] = []
     paths = expand(files)
     if not paths:
         folders = ", ".join(f"'{folder}'" for folder in files)
@@ -58,29 +56,45 @@ def load(
     keep_files_private()
     with expected_errors(), open_store(store) as opened:
         opened.limit(memory)
-        known = SeenIds(opened)
-        progress = Progress("Loading", len(paths))
-        for done, path in enumerate(paths, start=1):
-            try:
-                loaded.append(load_file(opened, path, known, client))
-            except (ValueError, OSError) as error:
-                broken.append(named_reason(error))
-            progress.report(done, "files")
+        seen_ids = SeenIds(opened)
+        loaded, broken = _load_each(opened, paths, seen_ids, client)
         derive_all(opened, store, workers=workers)
         if judgements := [one for file in loaded for one in file.judgements]:
-            loaded.append(load_judgements(opened, judgements, known, client))
+            loaded.append(load_judgements(opened, judgements, seen_ids, client))
             derive_all(opened, store, workers=workers)
-        new = sum(one.new or 0 for one in loaded)
-        fresh = "stored by the running lightning-ingest" if opened.server else f"{new:,} new"
-    records = sum(one.records for one in loaded)
-    click.echo(
-        f"{number_of(len(paths) - len(broken), 'file')}, "
-        f"{number_of(records, 'span or log record', 'spans and log records')}, {fresh}."
-    )
-    for reason, count in Counter(reason for one in loaded for reason in one.left_out).items():
-        click.echo(f"Not loaded: {count:,} times {reason}.", err=True)
+        is_served = opened.server is not None
+    _report(loaded, number_of(len(paths) - len(broken), "file"), is_served=is_served)
     if broken:
         raise click.ClickException("\n".join(broken))
+
+
+def _load_each(
+    store: "Store", paths: Sequence[Path], seen_ids: "SeenIds", client: "Client | None"
+) -> "tuple[list[Loaded], list[str]]":
+    """Load files; return what was loaded, and why each other file cannot be loaded."""
+    from otel_lightning.collector.files.reason import named_reason
+    from otel_lightning.collector.load.from_files import load_file
+    from otel_lightning.collector.terminal.progress import Progress
+
+    loaded, broken = [], []
+    progress = Progress("Loading", len(paths))
+    for done, path in enumerate(paths, start=1):
+        try:
+            loaded.append(load_file(store, path, seen_ids, client))
+        except (ValueError, OSError) as error:
+            broken.append(named_reason(error))
+        progress.report(done, "files")
+    return loaded, broken
+
+
+def _report(loaded: "Sequence[Loaded]", files: str, *, is_served: bool) -> None:
+    new = sum(one.new or 0 for one in loaded)
+    fresh = "stored by the running lightning-ingest" if is_served else f"{new:,} new"
+    records = sum(one.records for one in loaded)
+    records_in_words = number_of(records, "span or log record", "spans and log records")
+    click.echo(f"{files}, {records_in_words}, {fresh}.")
+    for reason, count in Counter(reason for one in loaded for reason in one.left_out).items():
+        click.echo(f"Not loaded: {count:,} times {reason}.", err=True)
 
 
 @click.command()

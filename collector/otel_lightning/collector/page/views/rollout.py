@@ -1,6 +1,7 @@
 """One rollout: its conversation with credit, step by step, in windows that are loaded on demand."""
 
 import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.page import plots
@@ -114,13 +115,11 @@ def _window(ask: ViewRequest, row: dict[str, Any], first: int, became: dict[str,
         credit_rows = ask.rows("rollout_credit", **built, first=first, last=last)
         credit = {one["step"]: one for one in credit_rows}
     spans = [call["span_id"] for call in calls]
-    tools: dict[str | None, list[dict[str, Any]]] = {}
     beside = _place(row, BESIDE_NS)
-    for tool in ask.rows("rollout_tools", **beside, spans=spans, most_text=4000):
-        tools.setdefault(tool["step_span_id"], []).append(tool)
-    rewards: dict[str | None, list[dict[str, Any]]] = {}
-    for reward in ask.rows("rollout_rewards", **beside, spans=spans):
-        rewards.setdefault(reward["call_span_id"], []).append(reward)
+    tools = _grouped(
+        ask.rows("rollout_tools", **beside, spans=spans, most_text=4000), "step_span_id"
+    )
+    rewards = _grouped(ask.rows("rollout_rewards", **beside, spans=spans), "call_span_id")
     of_no_step = rewards.get(None, [])
     retrieved = _retrievals(ask, beside, spans)
     steps: list[dict[str, Any]] = []
@@ -146,18 +145,25 @@ def _window(ask: ViewRequest, row: dict[str, Any], first: int, became: dict[str,
     return Window(steps, steps[-1]["step"] + 1 if known_more else None, of_no_step)
 
 
+def _grouped(rows: Iterable[dict[str, Any]], column: str) -> dict[str | None, list[dict[str, Any]]]:
+    """Return the rows by their value in a column, in the order of the rows."""
+    groups: dict[str | None, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row[column], []).append(row)
+    return groups
+
+
 def _retrievals(
     ask: ViewRequest, during: dict[str, Any], spans: list[str]
 ) -> dict[str | None, list[dict[str, Any]]]:
     """Return the look-ups of documents by the call that used them; None if none did."""
-    by_call: dict[str | None, list[dict[str, Any]]] = {}
+    retrievals = []
     for retrieval in ask.rows("rollout_retrievals", **during, spans=spans, most_text=20_000):
         documents = [_document(one) for one in json.loads(retrieval["documents"] or "[]")]
         # Plus what a look-up takes on the page without any text.
         size = sum(len(document["text"]) for document in documents) + 200
-        item = {**retrieval, "documents": documents, "size": size}
-        by_call.setdefault(retrieval["llm_span_id"], []).append(item)
-    return by_call
+        retrievals.append({**retrieval, "documents": documents, "size": size})
+    return _grouped(retrievals, "llm_span_id")
 
 
 def _document(document: Any) -> dict[str, Any]:
