@@ -215,7 +215,16 @@ def test_answers_come_as_table_json_csv_and_parquet(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_the_spool_is_reported_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "t.duckdb.spool").write_text("not a folder")
-    result = cli("serve", "--store", "t.duckdb", "--http", "127.0.0.1:0", cwd=tmp_path)
+    result = cli(
+        "serve",
+        "--store",
+        "t.duckdb",
+        "--http",
+        "127.0.0.1:0",
+        "--grpc",
+        "127.0.0.1:0",
+        cwd=tmp_path,
+    )
     assert (result.returncode, "'t.duckdb.spool'" in result.stderr) == (1, True), result.stderr
     assert "move it away" in result.stderr
 
