@@ -2,8 +2,21 @@
 
 Importing this package imports nothing more, for two reasons: the `.pth` file of our wheel imports
 it at every start of Python with tracing, and the collector needs only `attributes`. So the public
-names below are imported on first use. `LightningInstrumentor`, which needs the SDK, is in
-`otel_lightning.instrumentation.instrumentor`.
+names below are imported on first use.
+
+Begin in `instrumentor.py`, which switches everything on; without a launcher, `start.py` calls it.
+
+- Spans: `processor.py` adds data at the start and end of each span: ids of the rollout and the task
+  (`identity.py`), arms (`arms.py`) and redaction (`privacy.py`; `logs.py` for log records).
+- Model calls: `client.py` wraps the openai client. `model_call.py` finds the span of a call,
+  `added_fields.py` requests token ids, `answers.py` and `wire.py` collect the answer, and
+  `tools.py` makes spans of the tools that the agent runs itself.
+- The bundled OpenAI instrumentation: `bundled*.py`, `unrecorded.py` and `overhead.py` correct it.
+- Flags: `provider.py` serves learned policies through OpenFeature. `policy.py` does without
+  OpenFeature: it changes the request. `flagd.py` reads the file for both.
+- Export: `delivery.py`, `batches.py` and `encoding.py`.
+
+`guard.py` keeps our errors from the agent, and `attributes.py` has the names that we write.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class _State:
 _state = _State()
 
 
-def bound_exit(undo: ExitStack) -> None:
+def limit_exit_time(undo: ExitStack) -> None:
     """Replace the exit handlers of OpenTelemetry's providers by ours.
 
     Args:

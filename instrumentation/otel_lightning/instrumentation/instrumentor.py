@@ -71,11 +71,11 @@ class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             _encode_quickly,
             _save_overhead,
             _complete_the_bundled,
-            _bound_exit,
-            _stamp_spans,
+            _limit_exit_time,
+            _add_processor_and_wrappers,
             _redact_logs,
             _record_arms,
-            _carry_along,
+            _propagate_context,
         ):
             start(self._undo, provider)
 
@@ -108,12 +108,12 @@ def _complete_the_bundled(undo: ExitStack, _provider: TracerProvider) -> None:
 
 
 @never_raise
-def _bound_exit(undo: ExitStack, _provider: TracerProvider) -> None:
-    delivery.bound_exit(undo)
+def _limit_exit_time(undo: ExitStack, _provider: TracerProvider) -> None:
+    delivery.limit_exit_time(undo)
 
 
 @never_raise
-def _stamp_spans(undo: ExitStack, provider: TracerProvider) -> None:
+def _add_processor_and_wrappers(undo: ExitStack, provider: TracerProvider) -> None:
     if not hasattr(provider, "add_span_processor"):
         _logger.warning(
             "No OpenTelemetry SDK is set up in this process (its tracer provider is a %s), so "
@@ -129,7 +129,7 @@ def _stamp_spans(undo: ExitStack, provider: TracerProvider) -> None:
     providers.put_first(provider, processor)
     undo.callback(processor.shutdown)
     if provider is trace.get_tracer_provider():
-        providers.give_way(undo, provider)
+        providers.allow_replacement(undo, provider)
     # Before the last delivery, so that spans of open streams are among what is delivered.
     delivery.before_finish.append(model_call.end_open)
     undo.callback(delivery.before_finish.remove, model_call.end_open)
@@ -144,8 +144,8 @@ def _redact_logs(undo: ExitStack, _provider: TracerProvider) -> None:
 
 
 @never_raise
-def _carry_along(undo: ExitStack, _provider: TracerProvider) -> None:
-    propagation.carry_along(undo)
+def _propagate_context(undo: ExitStack, _provider: TracerProvider) -> None:
+    propagation.propagate_context(undo)
 
 
 @never_raise

@@ -27,7 +27,7 @@ _POOLS: Final = ("apply_async", "_map_async", "imap", "imap_unordered")
 _Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
-def carry_along(undo: ExitStack) -> None:
+def propagate_context(undo: ExitStack) -> None:
     """Wrap the methods that start threads, pool tasks and processes.
 
     Args:

@@ -20,7 +20,7 @@ from otel_lightning.instrumentation.guard import never_raise
 _logger = logging.getLogger(__name__)
 
 
-def give_way(undo: ExitStack, provider: Any) -> None:
+def allow_replacement(undo: ExitStack, provider: Any) -> None:
     """Allow a later `set_tracer_provider` to replace this provider.
 
     Args:

@@ -4,6 +4,9 @@ Each method is a pure function in its own file. All have one signature: they tak
 `(steps, options)` and return one advantage per call. A method per rollout and a method per call
 can be added up: the advantage of `group+anchor_state` is the advantage of `group` plus
 `step_weight` times the advantage of `anchor_state`.
+
+Begin in `steps.py`, which has the inputs and the options; the methods are in `methods/`.
+`discount.py`, `compare.py` and `value.py` are what several methods compute.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,6 @@
 """The SQL of clients: who may run which statement, within which limits, and when it is ended.
 
-`read_only.py` decides over each statement of a client of DuckDB's server, and `page_reads.py` runs
-those of the page.
+Begin in `read_only.py`, which decides over each statement of a client of DuckDB's server. What a
+reader asks runs in a process with a memory limit (`reader_process.py`), within `reader_limits.py`.
+`page_reads.py` runs the statements of the page, and `remote_query.py` is the client's side.
 """

@@ -1,6 +1,7 @@
 """Off-policy estimators, one file each: the value of a policy from the actions of another policy.
 
-To add one, write its file, which ends with its `METHOD`, and put its name into `NAMES`.
+`logged.py` has the input and the result of every estimator. To add one, write its file, which ends
+with its `METHOD`, and put its name into `NAMES`.
 `docs/explanation/off-policy.md` compares them.
 """
 

@@ -2,6 +2,8 @@
 
 Scores have the name of their rule and a fingerprint of its text. Applying a rule again replaces
 only its own scores. `transitions` and `policy` learn from them if `--reward` names the rule.
+
+`apply_rule` is below; `python.py`, `sql.py` and `shaping.py` (with `composition.py`) run a rule.
 """
 
 from collections.abc import Sequence
