@@ -10,7 +10,7 @@ from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import Requirements, held_out_verdict
 from otel_lightning.learner.evaluate.reward_range import Rewards
 from otel_lightning.learner.policy.gate.judge import learn_and_judge
-from otel_lightning.learner.policy.gate.worst_case import least_bound
+from otel_lightning.learner.policy.gate.worst_case import worst_verdict
 from otel_lightning.learner.policy.softmax.choice_arrays import Choices, Settings, logged_under
 
 SETTINGS = Settings(steps=300, learning_rate=3.0)
@@ -41,7 +41,7 @@ def test_no_rewards_in_the_place_of_missing_ones_give_a_smaller_bound(seed: int)
         part = replace(choices, rewards=rewards)
         both = Compared(logged_under(part, new, model), logged_under(part, live, model), part.tasks)
         if np.isnan(rewards).any():
-            return least_bound(both, np.ones(60, bool), WANTED)
+            return worst_verdict(both, np.ones(60, bool), WANTED).lower
         return held_out_verdict(both, WANTED, both).lower
 
     missing = choices.rewards.copy()
@@ -52,6 +52,22 @@ def test_no_rewards_in_the_place_of_missing_ones_give_a_smaller_bound(seed: int)
         rewards[gone] = values
         possible.append(bound(rewards))
     assert bound(missing) == pytest.approx(min(possible))
+
+
+def test_passed_policy_has_the_number_of_tasks_that_are_enough_with_missing_rewards_at_worst() -> (
+    None
+):
+    choices = logged(2, (0.1, 0.1, 0.9), 1200)
+    some = choices.rewards.copy()
+    some[::50] = np.nan
+    needed = []
+    for rewards in (choices.rewards, some):
+        part = replace(choices, rewards=rewards)
+        verdict = learn_and_judge(part, part.tasks % 2 == 0, EVEN, SETTINGS, WANTED).verdict
+        assert verdict.passed
+        assert verdict.tasks >= 199
+        needed.append(verdict.tasks_needed or np.inf)
+    assert 10 <= needed[0] < needed[1] < 100
 
 
 def test_arm_whose_failures_are_missing_and_whose_rivals_successes_are_too_does_not_pass() -> None:

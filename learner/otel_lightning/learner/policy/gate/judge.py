@@ -216,8 +216,11 @@ def _verdict(
     verdict = held_out_verdict(held_out, requirements, everything)
     reasons = (*verdict.reasons, *fallen(everything, verdict.least_gain))
     if not reasons and not has_reward.all():
-        reasons = tuple(at_worst(compared, ~in_train, requirements))
-        verdict = replace(verdict, tasks_needed=verdict.tasks)  # more of them prove no more
+        refusals, worst = at_worst(compared, ~in_train, requirements)
+        reasons = tuple(refusals)
+        # If it is refused, more tasks with as many missing rewards prove no more.
+        needed = verdict.tasks if reasons else worst.tasks_needed
+        verdict = replace(verdict, tasks_needed=needed)
     return replace(
         verdict,
         reasons=reasons,
