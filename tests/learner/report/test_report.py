@@ -340,6 +340,22 @@ def test_a_run_without_held_out_tasks_has_a_report(
     assert "To pass: hold tasks out" in page.text
 
 
+def test_a_policy_that_was_learned_without_transitions_kept_no_rollout_from_them(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    words = ("--store", store, "--key", "support-prompt", "--flags", str(flags))
+    assert learn("policy", *words, "--held-out", "0.5").exit_code == 0
+    page, _ = reported(store, tmp_path / "without.html")
+    note = "of the store as it is now; no transitions were built, and a policy is learned without"
+    assert note in page.text
+    assert page.text.count(" kept ") == 1  # in the table, and not as an empty bar
+    learn("transitions", "--store", store)
+    page, _ = reported(store, tmp_path / "with.html", "--run", "policy")
+    assert "no transitions were built" not in page.text
+    assert page.text.count(" kept ") == 2
+
+
 @pytest.mark.slow
 def test_a_refusal_names_its_reasons_and_what_would_change_them_beside_the_control(
     traces: "Traces", flags: Path, tmp_path: Path

@@ -298,12 +298,11 @@ def _plots(
     facts: Facts, policy: PolicyFacts | None, related: list[Correlation]
 ) -> Mapping[str, Markup]:
     funnel = facts.funnel
-    drawn = {
-        "funnel": plots.bars("funnel", "From rollouts to transitions", [
-            ("rollouts", funnel["rollouts"]), ("with a received reward", funnel["received_reward"]),
-            ("kept", funnel["kept"]),
-        ]),
-    }  # fmt: skip
+    counts = [("rollouts", funnel["rollouts"])]
+    counts += [("with a received reward", funnel["received_reward"])]
+    if funnel["looked_at"]:  # a policy is learned without transitions
+        counts += [("kept", funnel["kept"])]
+    drawn = {"funnel": plots.bars("funnel", "From rollouts to transitions", counts)}
     if facts.run.gate and facts.run.gate.get("lower") is not None:
         drawn["gain"] = plots.interval(facts.run.gate, _confidence(facts))
     if policy is not None:
