@@ -60,6 +60,9 @@ def test_calls_tools_and_rollouts_equal_those_of_the_recorded_tasks(recording: s
         "openinference_bedrock/thinking",
         "otel_genai_bedrock/converse",
         "otel_genai_bedrock/invoke",
+        "otel_genai_openai_span/text_and_tools",
+        "openlit/text_and_tools",
+        "openinference_langchain/interrupt",
     ],
 )
 def test_each_task_of_a_recording_is_one_rollout(recording: str) -> None:
@@ -68,6 +71,22 @@ def test_each_task_of_a_recording_is_one_rollout(recording: str) -> None:
     found = {(true["task"], call.rollout_id if call else None) for true, call in pairs}
     tasks = {task for task, _ in found}
     assert len(tasks) == len({rollout for _, rollout in found}) == len(found)
+
+
+def test_an_input_that_lacks_the_tool_calls_beside_a_text_is_truncated() -> None:
+    """OpenLIT writes the text of such a message, and the results of its tool calls."""
+    capture = load(DATA / "openlit/text_and_tools.truth.json")
+    asking, answered = derive(capture.spans, capture.logs).llm_calls
+    assert (asking.content, answered.content) == ("full", "truncated")
+
+
+def test_a_tool_that_waited_for_a_person_ran_once() -> None:
+    """LangGraph leaves such a tool by an exception, and runs it again when it is resumed."""
+    capture = load(DATA / "openinference_langchain/interrupt.truth.json")
+    asked = [one for one in derive(capture.spans, capture.logs).tool_calls if one.name == "approve"]
+    (tool,) = asked
+    assert (tool.arguments, tool.result) == ({"what": "hotel"}, "approved: yes")
+    assert (tool.error_type, tool.llm_span_id is None) == (None, False)
 
 
 def test_what_ag2_cut_from_the_result_of_a_tool_makes_the_call_truncated() -> None:

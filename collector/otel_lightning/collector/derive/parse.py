@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from otel_lightning.collector.derive import dialects
+from otel_lightning.collector.derive import dialects, span_rows
 from otel_lightning.collector.derive.attributes import spellings
 from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
@@ -199,6 +199,8 @@ def _calls(
     for place, span, reader in recording:
         try:
             if (row := reader(span)) is None:
+                continue
+            if isinstance(row, ToolCall) and span_rows.is_interrupted(span):
                 continue
             if cleared := dialects.make_fit(row):
                 parsed.unread[place] = cleared

@@ -79,6 +79,20 @@ def error(span: Span) -> tuple[str | None, str | None]:
     return kind, span.status_message or reading.text(last, "exception.message")
 
 
+INTERRUPTS = {"GraphInterrupt", "NodeInterrupt"}
+"""The exceptions by which LangGraph leaves a tool that waits for a person."""
+
+
+def is_interrupted(span: Span) -> bool:
+    """Return whether a span ended because its graph waits for a person, who may resume it.
+
+    LangGraph then runs the tool again, from its beginning, so this run was none.
+    """
+    raised = [event.attributes for event in span.events if event.name == "exception"]
+    kinds = (span.attributes.get("error.type"), *(one.get("exception.type") for one in raised))
+    return any((kind or "").rpartition(".")[2] in INTERRUPTS for kind in kinds)
+
+
 def _cost(*texts: str) -> float | None:
     return number(next(filter(None, texts), None))
 

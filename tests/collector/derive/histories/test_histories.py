@@ -49,6 +49,19 @@ def test_another_text_role_or_turn_is_another_state(other: list[Any]) -> None:
     assert call([QUESTION]).state_hash != call(other).state_hash
 
 
+def test_the_order_of_a_text_and_tool_calls_is_no_part_of_the_state() -> None:
+    """Chat completions have them in two fields, so each package chooses an order."""
+    calls = [tool_request(name, name, {}) for name in ("add", "take")]
+    text, *asked = [one["parts"][0] for one in (ANSWER, *calls)]
+    states = {
+        call([QUESTION, {"role": "assistant", "parts": parts}, QUESTION]).state_hash
+        for parts in ([text, *asked], [*asked, text], [asked[0], text, asked[1]])
+    }
+    assert len(states) == 1
+    swapped = {"role": "assistant", "parts": [text, *reversed(asked)]}
+    assert call([QUESTION, swapped, QUESTION]).state_hash not in states
+
+
 def in_pieces(*texts: str) -> dict[str, Any]:
     return {"role": "assistant", "parts": [{"type": "text", "content": one} for one in texts]}
 

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from support.captures import load
+from support.dialects_page import DATA
 from support.regressions import rows_of
 from support.spans import (
     ANSWER,
@@ -70,6 +72,15 @@ def test_a_stream_that_the_client_closed_is_truncated_whatever_its_package_calls
     assert [one.error_message for one in (left_at_once, left)] == ["abandoned stream"] * 2
     assert [one.content for one in calls] == ["truncated"] * 3
     assert not left.has_completion  # of the Responses API nothing was written
+
+
+def test_a_stream_without_an_end_in_logfire_is_truncated_and_one_row() -> None:
+    """Logfire writes a record of its end without a finish reason, and maybe without an answer."""
+    capture = load(DATA / "logfire/broken_off.truth.json")
+    left, broken = derive(capture.spans, capture.logs).llm_calls
+    assert [one.content for one in (left, broken)] == ["truncated"] * 2
+    assert left.has_completion
+    assert not broken.has_completion
 
 
 @pytest.mark.parametrize(("streamed", "content"), [(True, "truncated"), (False, "full")])

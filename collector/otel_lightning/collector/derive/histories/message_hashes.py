@@ -92,8 +92,11 @@ def _whole_texts(message: Message) -> list[dict[str, Any]]:
 
     Reasoning between two texts is not sent back, so they are neighbours, too.
     """
-    parts: list[dict[str, Any]] = message["parts"]
-    if message["role"] != ASSISTANT or [part["type"] for part in parts].count("text") < TEXTS:
+    if message["role"] != ASSISTANT:
+        parts: list[dict[str, Any]] = message["parts"]
+        return parts
+    parts = _tool_calls_last(message["parts"])
+    if [part["type"] for part in parts].count("text") < TEXTS:
         return parts
     whole: list[dict[str, Any]] = []
     last: dict[str, Any] | None = None
@@ -107,6 +110,22 @@ def _whole_texts(message: Message) -> list[dict[str, Any]]:
             last = {**part}  # a copy, which the texts after it are added to
             whole.append(last)
     return whole
+
+
+def _tool_calls_last(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the parts of an assistant's message, with its tool calls after all others.
+
+    Chat completions have the text and the tool calls in two fields, so their order is a package's
+    own. OpenTelemetry's package for OpenAI writes another one for a streamed answer than for the
+    same message in the next input.
+    """
+    is_call = [part["type"] == "tool_call" for part in parts]
+    in_order = sorted(is_call)
+    return (
+        parts
+        if is_call == in_order
+        else sorted(parts, key=lambda part: part["type"] == "tool_call")
+    )
 
 
 def whole_turns(messages: list[Message]) -> list[Message]:

@@ -19,7 +19,7 @@ from support.spans import (
 )
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.rows import Span, ToolCall
+from otel_lightning.collector.derive.rows import Event, Span, ToolCall
 
 PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
 
@@ -389,3 +389,13 @@ def test_an_execution_without_content_stays_in_the_run_of_its_agent() -> None:
         {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "sun"}, id="t", parent="agent"
     )
     assert [row.name for row in derive([agent, tool], []).tool_calls] == ["sun"]
+
+
+@pytest.mark.parametrize("is_event", [False, True])
+def test_a_tool_that_waits_for_a_person_has_no_row(*, is_event: bool) -> None:
+    raised = "langgraph.errors.GraphInterrupt"
+    events = (Event("exception", 1, {"exception.type": raised}),) if is_event else ()
+    waiting = span(TOOL if is_event else TOOL | {"error.type": raised}, events=events)
+    failed = span(TOOL | {"error.type": "ValueError"}, id="b")
+    (tool,) = derive([waiting, failed], []).tool_calls
+    assert tool.span_id == failed.span_id

@@ -41,6 +41,8 @@ LAST_PIECES = {"opentelemetry.instrumentation.google_generativeai"}
 answers were streamed."""
 LOSE_ARGUMENTS = {"@traceloop/instrumentation-anthropic", "opentelemetry.instrumentation.bedrock"}
 """The scopes of packages that lose the arguments of tool calls in streams of Anthropic's models."""
+LOGFIRE, LOGFIRES_STREAMS = "logfire.", "streaming response from "
+"""Prefixes of Logfire's scopes, and of the messages in which it records the ends of streams."""
 LOSE_TEXTS = {"opentelemetry.instrumentation.botocore.bedrock-runtime"}
 """The scopes of packages that leave out the text of an answer that has tool calls."""
 
@@ -130,6 +132,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     # An item of the Responses API has two ids (fc_… and call_…), and packages write either one.
     call.lost_ids = call.response_id is not None and call.response_id.startswith("resp_")
     cut = call_messages.fill(call, span, attributes, plan.messages, len(settings.reasons))
+    call.is_broken_off = call.is_broken_off or _is_left(span, attributes)
     if mark := tools.CUT_MARKS.get(span.scope_name or ""):
         cut = tools.drop_mark(call, mark, span.memory) or cut
     plan.fill_counts(call, attributes)
@@ -187,6 +190,18 @@ def _named_model(span: Span) -> str | None:
 def tool_definitions(attributes: Attributes) -> list[Any] | None:
     """Return the tools that a span offers to the model, under any of their keys."""
     return offered(*filter(None, map(attributes.get, TOOLS)))
+
+
+def _is_left(span: Span, attributes: Attributes) -> bool:
+    """Return whether a span is Logfire's record of a stream that did not end.
+
+    Logfire gives the end of a stream as a finish reason, and writes none if the stream broke off or
+    the client left it. Early versions write no messages in the conventions' form, and no reasons.
+    """
+    if not (span.scope_name or "").startswith(LOGFIRE) or call_messages.OUTPUT not in attributes:
+        return False
+    is_of_stream = attributes.get("logfire.msg_template", "").startswith(LOGFIRES_STREAMS)
+    return is_of_stream and call_messages.REASONS not in attributes
 
 
 def _has_text(call: LlmCall) -> bool:

@@ -1,11 +1,14 @@
-"""Mark the inputs of responses in which OpenLIT left out tool calls and their results.
+"""Mark the inputs in which an instrumentation left out tool calls, and maybe their results.
 
-It writes only those items of a request that have texts of their own. So the requests of an agent
-that its tools answer have the same input as the first one.
+OpenLIT writes only those items of a request that have texts of their own. So the requests of an
+agent that its tools answer have the same input as the first one. Of a message of chat completions
+it writes the text and leaves out the tool calls, but their results follow.
 """
 
 from collections.abc import Iterable
 
+from otel_lightning.collector.derive.messages import tool_parts
+from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.rows import LlmCall
 
 SCOPE = "openlit.instrumentation.openai"
@@ -14,13 +17,18 @@ RESPONSE = "resp_"
 
 
 def mark(calls: Iterable[LlmCall]) -> None:
-    """Mark a response as `truncated` if an earlier one with the same input asked for tools.
+    """Mark a call as `truncated` if its input lacks a tool call.
+
+    Such an input has more results than tool calls. One of a response may also be the same as that
+    of an earlier response that asked for tools.
 
     Args:
         calls: Model calls in time order; changed in place.
     """
     asked = set[tuple[str | None, str]]()
     for call in calls:
+        if call.content == "full" and call.history.unrequested_ids and _lacks_a_tool_call(call):
+            call.content = "truncated"
         if call.scope_name != SCOPE or not (call.response_id or "").startswith(RESPONSE):
             continue
         sent = (call.service_name, call.history.input_hash or "")
@@ -28,3 +36,17 @@ def mark(calls: Iterable[LlmCall]) -> None:
             call.content = "truncated"
         if call.history.tool_call_ids:
             asked.add(sent)
+
+
+def _lacks_a_tool_call(call: LlmCall) -> bool:
+    """Return whether an input has more results than tool calls.
+
+    A result whose id is unknown may answer a tool call that has another id: an item of the
+    Responses API has two.
+    """
+    sent = unpack(call).input_messages
+    asked, answered = (
+        sum(1 for _ in tool_parts.parts_of(sent, kind))
+        for kind in ("tool_call", "tool_call_response")
+    )
+    return answered > asked
