@@ -135,6 +135,19 @@ def test_a_stream_left_before_its_end_is_truncated() -> None:
     assert (call.content, call.finish_reason) == ("truncated", None)
 
 
+@pytest.mark.parametrize(("counted", "content"), [(True, "full"), (False, "truncated")])
+def test_a_counted_stream_of_openai_ended_whatever_its_reason(
+    *, counted: bool, content: str
+) -> None:
+    """OpenTelemetry's package for LangChain writes `error` of each response that is streamed."""
+    stated = {"gen_ai.request.stream": True, "gen_ai.provider.name": "openai"}
+    counts = {"gen_ai.usage.input_tokens": 9, "gen_ai.usage.output_tokens": 3} if counted else {}
+    ended = {**ANSWER, "finish_reason": "error"}
+    call = only_call(span(chat([QUESTION], ended, stated | counts)))
+    assert (call.content, call.finish_reason, call.error_type) == (content, None, None)
+    assert call.output_tokens == (3 if counted else None)
+
+
 def test_a_choice_that_wraps_its_message_is_read() -> None:
     choice = {
         "index": 0,

@@ -32,6 +32,7 @@ JOINS = {"openlit.otel.tracing"}
 TOOL_NAME, TOOL_ARGUMENTS = "tool.name", "tool.args"
 """any-agent's keys of the name and the arguments of a tool call."""
 REASONS = "gen_ai.response.finish_reasons"
+PROVIDER, OUTPUT_TOKENS = "gen_ai.provider.name", "gen_ai.usage.output_tokens"
 STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
 OLD_ROLE = "gen_ai.prompt.0.role"
 OF_RUN = "pydantic_ai.all_messages"
@@ -295,13 +296,19 @@ def _is_abandoned(attributes: Attributes, outputs: list[Any]) -> bool:
     """Return whether a stream was abandoned before its end: it has no finish reason.
 
     Then that is empty, null (and the span states none either) or `error`, as OpenTelemetry's own
-    package for OpenAI writes it.
+    package for OpenAI writes it. Its package for LangChain writes `error` also of each response
+    that was streamed to its end; OpenAI's token counts come with that end.
     """
     if "true" not in [attributes.get(key) for key in STREAMED]:
         return False
     stated = [one.get("finish_reason", 0) for one in outputs if isinstance(one, dict)]
     is_unstated = None in stated and REASONS not in attributes
-    return is_unstated or "" in stated or "error" in stated
+    return is_unstated or "" in stated or ("error" in stated and not is_counted(attributes))
+
+
+def is_counted(attributes: Attributes) -> bool:
+    """Return whether a stream of OpenAI's models came to its end, where its token counts are."""
+    return "openai" in attributes.get(PROVIDER, "") and OUTPUT_TOKENS in attributes
 
 
 def _sent_items(history: list[Any]) -> list[Any]:

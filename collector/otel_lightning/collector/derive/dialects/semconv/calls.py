@@ -132,7 +132,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     # An item of the Responses API has two ids (fc_… and call_…), and packages write either one.
     call.lost_ids = call.response_id is not None and call.response_id.startswith("resp_")
     cut = call_messages.fill(call, span, attributes, plan.messages, len(settings.reasons))
-    call.is_broken_off = call.is_broken_off or _is_left(span, attributes)
+    call.is_broken_off = call.is_broken_off or _is_left(call, span, attributes)
     if mark := tools.CUT_MARKS.get(span.scope_name or ""):
         cut = tools.drop_mark(call, mark, span.memory) or cut
     plan.fill_counts(call, attributes)
@@ -192,16 +192,18 @@ def tool_definitions(attributes: Attributes) -> list[Any] | None:
     return offered(*filter(None, map(attributes.get, TOOLS)))
 
 
-def _is_left(span: Span, attributes: Attributes) -> bool:
+def _is_left(call: LlmCall, span: Span, attributes: Attributes) -> bool:
     """Return whether a span is Logfire's record of a stream that did not end.
 
     Logfire gives the end of a stream as a finish reason, and writes none if the stream broke off or
-    the client left it. Early versions write no messages in the conventions' form, and no reasons.
+    the client left it. Early versions wrote no reason of tool calls either.
     """
-    if not (span.scope_name or "").startswith(LOGFIRE) or call_messages.OUTPUT not in attributes:
+    if not (span.scope_name or "").startswith(LOGFIRE) or call_messages.REASONS in attributes:
         return False
     is_of_stream = attributes.get("logfire.msg_template", "").startswith(LOGFIRES_STREAMS)
-    return is_of_stream and call_messages.REASONS not in attributes
+    is_stated = any("finish_reason" in message for message in call.output_messages or ())
+    is_ended = is_stated or call_messages.is_counted(attributes)
+    return is_of_stream and call_messages.OUTPUT in attributes and not is_ended
 
 
 def _has_text(call: LlmCall) -> bool:
