@@ -250,10 +250,22 @@ def test_an_unknown_model_or_route_is_not_found(server: Any) -> None:
         server.client.embeddings.create(model=server.name, input="x")
 
 
-def serve_badly(model: Path) -> str:
+def test_a_request_without_messages_is_told_that_they_are_missing(server: Any) -> None:
+    with pytest.raises(openai.BadRequestError, match=r"'messages' is missing\.$"):
+        server.client.post("/chat/completions", body={"model": server.name}, cast_to=object)
+
+
+def test_an_address_of_another_machine_is_no_matter_of_the_port(beginner: Path) -> None:
+    said = serve_badly(beginner, "--host", "192.0.2.1")
+    assert "Cannot listen on 192.0.2.1:0: " in said
+    assert said.endswith(". Give --host an address of this machine.\n")
+    assert said.count("192.0.2.1") == 1
+
+
+def serve_badly(model: Path, *options: str) -> str:
     """Serve what cannot be served; return the message."""
     finished = CliRunner().invoke(
-        cli, ["serve", "--port", "0", "--model", str(model)], catch_exceptions=False
+        cli, ["serve", "--port", "0", "--model", str(model), *options], catch_exceptions=False
     )
     assert finished.exit_code == 1
     return finished.stderr
@@ -360,3 +372,32 @@ def test_a_completion_ends_at_any_of_several_end_tokens(beginner: Path) -> None:
     model.generation_config.eos_token_id = None
     (long,) = sample(model, [Request(request.prompt_ids, temperature=0, max_tokens=40)])
     assert (len(long.token_ids), long.finish_reason) == (40, "length")
+
+
+@pytest.mark.parametrize("name", ["past_key_values", "cache"])
+def test_the_cache_is_passed_by_the_name_that_the_library_gives_it(name: str) -> None:
+    import torch
+    from transformers import GenerationConfig
+
+    from otel_lightning.learner.model_server.sampling import Request, sample
+
+    class Answer(dict[str, Any]):
+        logits: Any
+
+    class Summing:
+        """Its next token is the sum of all tokens; it gets each of them once."""
+
+        device, generation_config = "cpu", GenerationConfig()
+
+        def __call__(self, input_ids: Any, **given: Any) -> Answer:
+            assert set(given) <= {
+                "attention_mask", "position_ids", "use_cache", "logits_to_keep", name
+            }  # fmt: skip
+            seen = [*given.get(name, []), *input_ids[0].tolist()]
+            answer = Answer({name: seen})
+            answer.logits = torch.nn.functional.one_hot(torch.tensor([[sum(seen)]]), 40).float()
+            return answer
+
+    model: Any = Summing()
+    (completion,) = sample(model, [Request((1, 2), temperature=0, max_tokens=4)])
+    assert completion.token_ids == (3, 6, 12, 24)

@@ -128,4 +128,6 @@ def read_request(body: object) -> ChatRequest:
     except ValidationError as error:
         first = error.errors()[0]
         param = ".".join(map(str, first["loc"]))
+        if first["type"] == "missing":  # its input is the whole request
+            raise ApiError(f"'{param}' is missing.", param) from None
         raise ApiError(f"'{param}': {first['msg']}, not {first['input']!r}.", param) from None

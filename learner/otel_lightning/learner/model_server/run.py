@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+from errno import EACCES, EADDRINUSE
 from pathlib import Path
 
 import click
@@ -54,7 +55,10 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port))
     except (OSError, OverflowError) as error:
-        raise OSError(f"Cannot listen on {host}:{port}: {reason(error)}. Try --port 0.") from None
+        of_port = isinstance(error, OverflowError) or error.errno in (EADDRINUSE, EACCES)
+        advice = "Try --port 0." if of_port else "Give --host an address of this machine."
+        why = reason(error).partition(" (while")[0]  # the address again
+        raise OSError(f"Cannot listen on {host}:{port}: {why}. {advice}") from None
     # asyncio does this for sockets that it opens itself; without it each answer waits 40 ms.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener

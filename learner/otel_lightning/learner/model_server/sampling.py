@@ -10,7 +10,7 @@ import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from transformers import PreTrainedModel
@@ -101,7 +101,7 @@ def _decode(
     ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts])
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
     ids, mask = ids.to(model.device), mask.to(model.device)
-    cache = None
+    cache: dict[str, Any] = {}
     while True:
         # Positions count real tokens only, so padding does not change what the model computes.
         # After the first pass `ids` has one column, hence the slice.
@@ -110,11 +110,13 @@ def _decode(
             input_ids=ids,
             attention_mask=mask,
             position_ids=positions,
-            past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
+            **cache,
         )
-        cache = out.past_key_values
+        # Since transformers 5.24 the field and the argument are named `cache`.
+        name = "cache" if "cache" in out else "past_key_values"
+        cache = {name: out[name]}
         ids = (yield out.logits[:, -1])[:, None].to(model.device)
         mask = torch.nn.functional.pad(mask, (0, 1), value=1)
 
