@@ -2,9 +2,10 @@
 
 An alarm is raised when requests cannot be written to the spool, acknowledged ones cannot be stored
 or derived, or only too late, when parts of the process die again and again, when old traces cannot
-be deleted, no checkpoint can be written, or the certificate expires. It is cleared when that is
-over. While it is raised, `/metrics` shows it, and `lightning-ingest check` names it and exits with
-1. If it lasts, new requests are refused with 503, except for those in `HARMLESS`.
+be deleted, no checkpoint can be written, the certificate expires, or the store's link was changed.
+It is cleared when that is over. While it is raised, `/metrics` shows it, and `lightning-ingest
+check` names it and exits with 1. If it lasts, new requests are refused with 503, except for those
+in `HARMLESS`.
 The log has one line when an alarm is raised and one when it is cleared.
 
 `check` runs in another process, and the store itself may be broken. So the alarms are also written
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 RECEIVING, STORING = "receiving", "storing"
 RETAINING, CHECKPOINTING = "retaining", "checkpointing"
-CERTIFYING = "certifying"
+CERTIFYING, LINKING = "certifying", "linking"
 LAGGING, RESTARTING, RETRYING = "lagging", "restarting", "retrying"
 KINDS = {
     RECEIVING: "Requests cannot be written to the spool: senders are asked to send them again.",
@@ -38,13 +39,14 @@ KINDS = {
     RESTARTING: "Parts of the process die again and again, and are started again.",
     RETAINING: "Old traces cannot be deleted, so more is kept than --retain or --max-size allows.",
     CERTIFYING: "The TLS certificate has expired or soon will: then clients refuse it.",
+    LINKING: "The link to the store leads to another file than the one that is stored into.",
     CHECKPOINTING: "No checkpoint can be written, so DuckDB's log grows with all that is stored.",
 }
 """Every alarm by name, and its meaning. Add a line here to add an alarm."""
-HARMLESS = frozenset({LAGGING, RESTARTING, RETAINING, CERTIFYING, CHECKPOINTING})
+HARMLESS = frozenset({LAGGING, RESTARTING, RETAINING, CERTIFYING, LINKING, CHECKPOINTING})
 """Alarms for which no request is refused: nothing that is sent is at risk. While rows lag, the
 spool refuses requests by a rule of its own, which leaves out what a former process left."""
-OF_THE_PROCESS = frozenset({RESTARTING, CERTIFYING, CHECKPOINTING})
+OF_THE_PROCESS = frozenset({RESTARTING, CERTIFYING, LINKING, CHECKPOINTING})
 """Alarms that tell nothing about what is stored, so they are over when the process has stopped."""
 REFUSE_AFTER_SECONDS = 60.0
 """Duration of an alarm after which new requests are refused; by default."""

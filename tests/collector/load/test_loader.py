@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 from hypothesis import given
@@ -323,6 +324,20 @@ def test_a_store_file_that_loses_its_name_is_an_alarm_and_nothing_is_lost(
         assert spool.backlog() == 0
 
 
+def last_checkpoint(path: Path) -> int:
+    """Return the number of the last checkpoint in a file of DuckDB."""
+    content = path.read_bytes()
+    return max(int.from_bytes(content[at + 8 : at + 16], "little") for at in (4096, 8192))
+
+
+def write_on(path: Path, number: int) -> None:
+    """Write into a store until it has so many checkpoints."""
+    while last_checkpoint(path) < number:
+        with duckdb.connect(str(path)) as other:
+            other.execute("CREATE OR REPLACE TABLE mine AS SELECT random() AS x")
+    assert last_checkpoint(path) == number
+
+
 def copy_over(path: Path, content: bytes) -> None:
     """Overwrite a file in place, as `cp` does."""
     with path.open("r+b") as file:
@@ -330,15 +345,19 @@ def copy_over(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-@pytest.mark.parametrize("content", ["another store", "an older copy", "nothing"])
+@pytest.mark.parametrize(
+    "content", ["another store", "an older copy", "a copy that was written on", "nothing"]
+)
 def test_a_store_file_that_is_overwritten_in_place_is_an_alarm_and_stays_as_it_is(
     content: str, tmp_path: Path
 ) -> None:
     path, other, alarms = tmp_path / "t.duckdb", tmp_path / "other.duckdb", Alarms()
+    copy = tmp_path / "copy.duckdb"
     open_store(other).close()
     with open_store(path) as store, closing(Spool(spool_folder(path))) as spool:
         store.checkpoint()
         older = path.read_bytes()
+        copy.write_bytes(older)
         loader = Loader(store, spool, alarms=alarms)
         loader.start()
         try:
@@ -346,7 +365,12 @@ def test_a_store_file_that_is_overwritten_in_place_is_an_alarm_and_stays_as_it_i
             eventually(lambda: spool.backlog() == 0)
             loader.run_between_batches(lambda opened: opened.await_checkpoint())
             assert not alarms.raised()
-            contents = {"another store": other.read_bytes(), "an older copy": older}
+            write_on(copy, last_checkpoint(path))
+            contents = {
+                "another store": other.read_bytes(),
+                "an older copy": older,
+                "a copy that was written on": copy.read_bytes(),
+            }
             put = contents.get(content, b"")
             copy_over(path, put)
             spool.append("traces", request((2, 6))).result(timeout=LIMIT_S)

@@ -9,7 +9,7 @@ import re
 import socket
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from threading import Event
@@ -553,27 +553,102 @@ def never(ended: Event) -> Iterator[bytes]:
     yield from ()
 
 
-def test_a_message_that_does_not_come_in_time_is_refused_and_counted(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "spool")
-    receiver = Receiver(spool, AccessGuard(), dict)
-    incomplete = IncompleteCalls(seconds=0.2)
-    address = f"unix:{tmp_path}/grpc"
+@pytest.fixture
+def grpc_receiver(tmp_path: Path) -> Iterator[Receiver]:
+    """The receiver of a gRPC server, which `serving_grpc` starts."""
+    with closing(Spool(tmp_path / "spool")) as spool:
+        yield Receiver(spool, AccessGuard(), dict, max_body=MIB)
+
+
+@contextmanager
+def serving_grpc(receiver: Receiver, incomplete: IncompleteCalls) -> Iterator[grpc.Channel]:
+    """Serve gRPC in this process, and connect to it."""
+    address = f"unix:{receiver.spool.folder.parent}/grpc"
     server = grpc_server(receiver, address, incomplete)
     server.start()
     incomplete.start()
-    ended = Event()
     try:
-        with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError) as refused:
+        with grpc.insecure_channel(address) as channel:
+            yield channel
+    finally:
+        incomplete.stop()
+        server.stop(0).wait(LIMIT_S)
+
+
+def over_grpc(status: int) -> dict[Any, int]:
+    return {(("status", str(status)), ("transport", "grpc")): 1}
+
+
+def test_a_message_that_does_not_come_in_time_is_refused_and_counted(
+    grpc_receiver: Receiver,
+) -> None:
+    counts, ended = grpc_receiver.counts, Event()
+    with serving_grpc(grpc_receiver, IncompleteCalls(seconds=0.2)) as channel:
+        with pytest.raises(grpc.RpcError) as refused:
             channel.stream_unary(TRACES)(never(ended), timeout=LIMIT_S)
         # This code tells an exporter to send again.
         assert refused.value.code() is grpc.StatusCode.CANCELLED  # type: ignore[attr-defined]
-        refusals = (("status", "408"), ("transport", "grpc"))
-        eventually(lambda: receiver.counts["refused_requests"] == {refusals: 1})
-    finally:
+        eventually(lambda: counts["refused_requests"] == over_grpc(408))
         ended.set()
-        incomplete.stop()
-        server.stop(0).wait(LIMIT_S)
-        spool.close()
+    assert not counts["unfinished_requests"]
+
+
+def test_many_senders_whose_message_never_comes_stop_nobody_for_long(
+    grpc_receiver: Receiver,
+) -> None:
+    """They have all threads, and as many calls again wait for one before ours."""
+    ended, threads = Event(), 8
+    incomplete = IncompleteCalls(LIMIT_S, threads, crowded_seconds=0.1)
+    with serving_grpc(grpc_receiver, incomplete) as channel:
+        hung = [channel.stream_unary(TRACES).future(never(ended)) for _ in range(2 * threads)]
+        eventually(incomplete.threads.are_wanted)
+        body = one("beside hung senders")
+        assert channel.unary_unary(TRACES)(body, timeout=LIMIT_S / 2) == b""
+        assert any(call.done() for call in hung)
+        ended.set()
+
+
+def test_a_call_that_its_sender_ends_counts_as_unfinished(grpc_receiver: Receiver) -> None:
+    counts, ended = grpc_receiver.counts, Event()
+    incomplete = IncompleteCalls()
+    with serving_grpc(grpc_receiver, incomplete) as channel:
+        for number in range(1, 21):
+            call = channel.stream_unary(TRACES).future(never(ended))
+            eventually(lambda: incomplete.count == 1)
+            call.cancel()
+            counted = {(("transport", "grpc"),): number}
+            eventually(lambda counted=counted: counts["unfinished_requests"] == counted)
+        ended.set()
+    assert not counts["refused_requests"]
+
+
+def test_a_message_that_grpc_refuses_counts_as_unfinished(grpc_receiver: Receiver) -> None:
+    with serving_grpc(grpc_receiver, IncompleteCalls()) as channel:
+        with pytest.raises(grpc.RpcError) as refused:
+            channel.unary_unary(TRACES)(bytes(3 * MIB), timeout=LIMIT_S)
+        code = refused.value.code()  # type: ignore[attr-defined]
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        counts = grpc_receiver.counts
+        eventually(lambda: counts["unfinished_requests"] == {(("transport", "grpc"),): 1})
+    assert not counts["refused_requests"]
+
+
+def test_a_call_without_a_message_is_no_otlp(grpc_receiver: Receiver) -> None:
+    with serving_grpc(grpc_receiver, IncompleteCalls()) as channel:
+        with pytest.raises(grpc.RpcError) as refused:
+            channel.stream_unary(TRACES)(iter(()), timeout=LIMIT_S)
+        assert refused.value.details() == "the call has no message"  # type: ignore[attr-defined]
+    assert grpc_receiver.counts["refused_requests"] == over_grpc(400)
+
+
+def test_a_call_of_another_service_is_refused_and_counted(grpc_receiver: Receiver) -> None:
+    with serving_grpc(grpc_receiver, IncompleteCalls()) as channel:
+        with pytest.raises(grpc.RpcError) as refused:
+            channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=LIMIT_S)
+        code = refused.value.code()  # type: ignore[attr-defined]
+        assert code is grpc.StatusCode.UNIMPLEMENTED
+        assert "'/grpc.health.v1.Health/Check' is not offered" in refused.value.details()  # type: ignore[attr-defined]
+    assert grpc_receiver.counts["refused_requests"] == over_grpc(405)
 
 
 def test_a_sender_without_a_token_is_refused_before_its_message_is_read(tmp_path: Path) -> None:

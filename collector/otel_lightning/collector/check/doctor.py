@@ -70,6 +70,10 @@ REFUSALS: Mapping[int, Refusal] = {
         "a wrong path",
         "set OTEL_EXPORTER_OTLP_ENDPOINT to the URL without /v1/traces, or"
         " OTEL_EXPORTER_OTLP_TRACES_ENDPOINT to the URL with it"),
+    HTTPStatus.METHOD_NOT_ALLOWED: Refusal(
+        "over gRPC, for another service than OTLP's traces, logs and metrics",
+        "see the sender in that line: it is no exporter of them, or one of another version. A"
+        " health check asks GET /readyz on the HTTP port"),
     HTTPStatus.REQUEST_TIMEOUT: Refusal(
         "the body did not arrive in time", "see the network, and send smaller batches"),
     HTTPStatus.LENGTH_REQUIRED: Refusal(

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def _followed(_context: click.Context, _option: click.Parameter, path: Path) -> Path:
+LINK = f"{__name__}.link"
+"""Key in a context's `meta`: the link by which the user named the store, if it is one."""
+
+
+def _followed(context: click.Context, _option: click.Parameter, path: Path) -> Path:
     """Follow a link to a store, unless a former version left a spool under the link's name."""
     file = followed(path)
     old_spool = path.with_name(path.name + ".spool")
@@ -24,6 +28,8 @@ def _followed(_context: click.Context, _option: click.Parameter, path: Path) -> 
             f"'{path}' is a link to '{file}', and the spool '{old_spool}' is beside the link. Stop "
             f"lightning-ingest, and move the spool to '{file}.spool'."
         )
+    if file != path:
+        context.meta[LINK] = path.absolute()
     return file
 
 

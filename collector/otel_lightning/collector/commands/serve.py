@@ -6,7 +6,14 @@ from typing import Any, Literal
 
 import click
 
-from otel_lightning.collector.commands.options import MEMORY, PEM, SPANS_AT_ONCE, STORE, WORKERS
+from otel_lightning.collector.commands.options import (
+    LINK,
+    MEMORY,
+    PEM,
+    SPANS_AT_ONCE,
+    STORE,
+    WORKERS,
+)
 from otel_lightning.collector.terminal.command_line import example, expected_errors, uncollected
 
 
@@ -97,7 +104,8 @@ def serve(store: Path, log_format: Literal["text", "json"], **options: Any) -> N
 
     keep_files_private()
     try:
-        chosen = settings(store, options)
+        link = click.get_current_context().meta.get(LINK)
+        chosen = settings(store, options, link)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     never_wait()

@@ -23,8 +23,27 @@ class _Headers(NamedTuple):
 
     file: bytes
     """The header of the file, which DuckDB never changes: it has a random id."""
-    checkpoint: int
-    """Number of the last checkpoint, which DuckDB only increases."""
+    checkpoints: tuple[bytes, bytes]
+    """The headers of the last two checkpoints, the last one first."""
+
+    @property
+    def number(self) -> int:
+        """Number of the last checkpoint, which DuckDB only increases."""
+        return _number(self.checkpoints[0])
+
+    def may_follow(self, noted: "_Headers") -> bool:
+        """Return whether the file may be the one of before, which DuckDB has written on.
+
+        A checkpoint overwrites the older of the two headers. So of a file with one more checkpoint
+        the other header is known. With more of them, SQL clients have written some, or somebody
+        has put a copy there that was written on elsewhere: which of both cannot be told.
+        """
+        later = self.number - noted.number
+        if self.file != noted.file or later < 0:
+            return False
+        if later == 0:
+            return self.checkpoints == noted.checkpoints
+        return later > 1 or self.checkpoints[1] == noted.checkpoints[0]
 
 
 class StoreFile:
@@ -74,7 +93,7 @@ class StoreFile:
 
     def _is_overwritten(self, path: Path, noted: _Headers) -> bool:
         present = _headers(path)
-        if present is None or present.file != noted.file or present.checkpoint < noted.checkpoint:
+        if present is None or not present.may_follow(noted):
             return True
         self._headers = present
         return False
@@ -93,8 +112,15 @@ class StoreFile:
 def _headers(path: Path) -> _Headers | None:
     """Read the headers of a file that DuckDB has open; None if it is too short to have them."""
     content = os.pread(held(path), 3 * HEADER_BYTES, 0)
+    # Another thread may write a header just now, of which a part was read.
+    while content != (again := os.pread(held(path), 3 * HEADER_BYTES, 0)):
+        content = again
     if len(content) < 3 * HEADER_BYTES:
         return None
     checkpoints = content[HEADER_BYTES : 2 * HEADER_BYTES], content[2 * HEADER_BYTES :]
-    numbers = (int.from_bytes(one[CHECKPOINT_NUMBER], "little") for one in checkpoints)
-    return _Headers(content[:HEADER_BYTES], max(numbers))
+    older, newer = sorted(checkpoints, key=_number)
+    return _Headers(content[:HEADER_BYTES], (newer, older))
+
+
+def _number(checkpoint: bytes) -> int:
+    return int.from_bytes(checkpoint[CHECKPOINT_NUMBER], "little")

@@ -61,6 +61,11 @@ BAD_IDS = (
 BAD_LOGS = "a log record cannot be read; the reasons are in the table `rejected`"
 LOGGED_ELSEWHERE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE})
 """Statuses of refusals whose reason is logged by its path, or as an alarm."""
+BROKEN = {
+    "http": "its body was no valid HTTP",
+    "grpc": "gRPC refused it, as a message of more than twice --max-body",
+}
+"""What else may have ended a request, by transport."""
 NO_METRICS = "metrics are not stored: traces and logs are"
 
 
@@ -93,6 +98,16 @@ class Receiver:
                 client,
                 refusal.status,
                 in_one_line(str(refusal)),
+            )
+
+    def note_left(self, transport: str, signal: str, client: str) -> None:
+        """Count a request that broke off; log the first one of each transport."""
+        if self.counts.left(transport, signal) == 1:
+            logger.warning(
+                "A request of %s broke off before it was whole: its sender or the network ended it,"
+                " or %s. Others like it are only counted",
+                client,
+                BROKEN[transport],
             )
 
     def check_alarms(self) -> None:

@@ -4,10 +4,10 @@ gRPC passes the bytes on without parsing them, because the spool stores bytes.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -35,6 +35,13 @@ READ_BODIES = 2
 """Largest message that is read, as a multiple of the limit: gRPC itself would refuse a larger one,
 and tell nobody but the sender."""
 LOOK_SECONDS = 1.0
+CROWDED_SECONDS = 2.0
+"""Longest wait for a message while other calls wait for a thread, and most of the threads wait for
+a message. A sender whose call is ended sends it again."""
+MOST_CHARACTERS = 120
+"""Characters of a method's name that are repeated."""
+END_SECONDS = 5.0
+"""Longest wait for gRPC to tell whether a call without a message was ended by its sender."""
 SERVICES = {
     "traces": "opentelemetry.proto.collector.trace.v1.TraceService",
     "logs": "opentelemetry.proto.collector.logs.v1.LogsService",
@@ -55,6 +62,22 @@ CODES = {code.value[0]: code for code in grpc.StatusCode}
 Export = Callable[[Iterator[bytes], grpc.ServicerContext], bytes]
 
 
+class LeftError(Exception):
+    """A call whose sender ended it, or that gRPC refused, before its message was here."""
+
+
+class CallThreads(ThreadPoolExecutor):
+    """The threads that answer calls; each call has one from its start to its answer."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count, "grpc")
+        self.most_incomplete = count * 3 // 4
+
+    def are_wanted(self) -> bool:
+        """Return whether calls wait for a thread."""
+        return self._work_queue.qsize() > 0
+
+
 class IncompleteCalls(BackgroundThread):
     """The calls whose message has not arrived yet, and a thread that ends those that take long.
 
@@ -62,46 +85,72 @@ class IncompleteCalls(BackgroundThread):
     the `THREADS`. Without a limit, that many of them would stop all receiving over gRPC.
     """
 
-    def __init__(self, seconds: float = BODY_SECONDS) -> None:
+    def __init__(
+        self,
+        seconds: float = BODY_SECONDS,
+        threads: int = THREADS,
+        crowded_seconds: float = CROWDED_SECONDS,
+    ) -> None:
         """Begin without calls; `start()` runs the thread.
 
         Args:
             seconds: Longest wait for a message.
+            threads: Number of threads that answer calls.
+            crowded_seconds: Longest wait while calls wait for a thread, and three quarters of the
+                threads wait for messages.
         """
         super().__init__("grpc-messages", LOOK_SECONDS)
-        self._longest = seconds
+        self._longest, self._crowded_seconds = seconds, crowded_seconds
+        self.threads = CallThreads(threads)
         self._began: dict[grpc.ServicerContext, float] = {}
-        self._ended: set[grpc.ServicerContext] = set()
+        self._ended: dict[grpc.ServicerContext, float] = {}
+        """The calls that were ended, with the limit of each in seconds."""
+
+    @property
+    def count(self) -> int:
+        """Number of calls that wait for their message."""
+        return len(self._began)
 
     def look(self) -> None:
         """End the calls that have waited too long."""
-        before = time.monotonic() - self._longest
-        for context, began in list(self._began.items()):
-            if began < before:
-                self._ended.add(context)
+        began = dict(self._began)
+        is_crowded = len(began) >= self.threads.most_incomplete and self.threads.are_wanted()
+        longest = min(self._longest, self._crowded_seconds) if is_crowded else self._longest
+        before = time.monotonic() - longest
+        for context, at in began.items():
+            if at < before:
+                self._ended[context] = longest
                 context.cancel()
 
-    @contextmanager
-    def limited(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Limit the time of the block, which waits for the message of a call.
+    def message_of(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        """Wait for the message of a call, and return it.
 
         Raises:
-            RefusedError: If it took too long.
+            RefusedError: If it took too long, or the call has none.
+            LeftError: If the call is over.
         """
         self._began[context] = time.monotonic()
+        left = None
         try:
-            yield
+            body = next(messages, None)
         except grpc.RpcError as error:
-            if context not in self._ended:
-                raise
-            raise too_slow(self._longest) from error
-        else:
-            # gRPC may end the messages of a call that was ended before it reports that.
-            if context in self._ended:
-                raise too_slow(self._longest)
+            body, left = None, error
         finally:
             del self._began[context]
-            self._ended.discard(context)
+            limit = self._ended.pop(context, None)
+        # gRPC may end the messages of a call that was ended before it reports that.
+        if limit is not None:
+            raise too_slow(limit) from left
+        if body is None:
+            if left or _is_over(context):
+                raise LeftError from left
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "the call has no message")
+        return body
+
+
+def _is_over(context: grpc.ServicerContext) -> bool:
+    over = threading.Event()
+    return not context.add_callback(over.set) or over.wait(END_SECONDS)
 
 
 def server(
@@ -116,18 +165,40 @@ def server(
         RuntimeError: If the address cannot be bound.
     """
     options = [*OPTIONS, ("grpc.max_receive_message_length", READ_BODIES * receiver.max_body)]
-    grpc_server = grpc.server(ThreadPoolExecutor(THREADS, "grpc"), options=options)
+    grpc_server = grpc.server(incomplete.threads, options=options)
     for signal, service in SERVICES.items():
         # As a stream of one message, so that a sender without a token is refused before its message
         # is read, and the wait for it can be limited. The sender sees no difference.
         method: Any = grpc.stream_unary_rpc_method_handler(_export(receiver, incomplete, signal))
         handler = grpc.method_handlers_generic_handler(service, {"Export": method})
         grpc_server.add_generic_rpc_handlers((handler,))
+    grpc_server.add_generic_rpc_handlers((OtherServices(receiver),))
     if certificates:
         grpc_server.add_secure_port(address, certificates.credentials())
     else:
         grpc_server.add_insecure_port(address)
     return grpc_server
+
+
+class OtherServices(grpc.GenericRpcHandler):
+    """Refuses and counts calls of services that we lack, of which gRPC itself would tell nobody."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        """Return the handler of a call."""
+        refusal = RefusedError(
+            HTTPStatus.METHOD_NOT_ALLOWED,
+            f"'{details.method[:MOST_CHARACTERS]}' is not offered. Exporters of traces call "
+            f"'/{SERVICES['traces']}/Export'.",
+        )
+
+        def refuse(_messages: Iterator[bytes], context: grpc.ServicerContext) -> NoReturn:
+            self._receiver.note_refused("grpc", "", refusal, context.peer())
+            _abort(context, refusal)
+
+        return grpc.stream_unary_rpc_method_handler(refuse)  # type: ignore[arg-type]
 
 
 class GrpcCertificates:
@@ -184,12 +255,12 @@ def _export(receiver: Receiver, incomplete: IncompleteCalls, signal: str) -> Exp
         try:
             receiver.guard.admit(_authorization(context))
             receiver.check_alarms()
-            with incomplete.limited(context):
-                body = next(messages, None)
+            body = incomplete.message_of(messages, context)
             accepted = accept(receiver.spool, signal, _checked(body, receiver.max_body))
             accepted.durable.result(DURABLE_SECONDS)
-        except grpc.RpcError:  # the sender has gone, or its time is over
-            raise
+        except LeftError:
+            receiver.note_left("grpc", signal, client)
+            return b""  # nobody gets it
         except Exception as error:  # noqa: BLE001  every failure has its answer
             refusal = refusal_of(error)
             receiver.note_refused("grpc", signal, refusal, client)
@@ -200,9 +271,7 @@ def _export(receiver: Receiver, incomplete: IncompleteCalls, signal: str) -> Exp
     return export
 
 
-def _checked(body: bytes | None, limit: int) -> bytes:
-    if body is None:
-        raise RefusedError(HTTPStatus.BAD_REQUEST, "the call has no message")
+def _checked(body: bytes, limit: int) -> bytes:
     if len(body) > limit:
         raise too_large(limit)
     return body

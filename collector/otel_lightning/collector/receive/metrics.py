@@ -14,6 +14,7 @@ COUNTERS = {
     "accepted_records": "Spans and log records that are durable.",
     "rejected_records": "Spans and log records in accepted requests that cannot be stored.",
     "refused_requests": "Export requests that were not stored, by HTTP status.",
+    "unfinished_requests": "Export requests that broke off before they were whole.",
     "dropped_metric_points": "Data points of OTLP metrics: they are not stored.",
     "wrong_port": "Clients that used the port of the other protocol, by the port that they used.",
 }
@@ -66,6 +67,14 @@ class Counts:
             self._counts["requests", _labels(signal=signal, transport=transport)] += 1
             self._counts["refused_requests", labels] += 1
             return self._counts["refused_requests", labels]
+
+    def left(self, transport: str, signal: str) -> int:
+        """Count a request that broke off before it was whole; return how many did."""
+        labels = _labels(transport=transport)
+        with self._lock:
+            self._counts["requests", _labels(signal=signal, transport=transport)] += 1
+            self._counts["unfinished_requests", labels] += 1
+            return self._counts["unfinished_requests", labels]
 
     def wrong_port(self, port: str) -> int:
         """Count a client that speaks the other port's protocol; return how many there were.

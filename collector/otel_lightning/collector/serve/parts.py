@@ -77,6 +77,7 @@ def start_parts(
         heartbeat = Heartbeat(run)
         watches = [idle_connections, store.sql_server.client_watch, certificates, heartbeat]
         supervisor = Supervisor(loader, spool, filter(None, watches), alarms, run)
+        supervisor.link = settings.link
         idle_connections.start()
         loader.start()  # the last one: from now on it has to be stopped
     except BaseException:

@@ -42,6 +42,8 @@ class Settings:
     """Whether to serve the page; None serves it if only this machine reaches `http`."""
     page_sql: bool = False
     """Whether the page of an address that others reach has an SQL console."""
+    link: Path | None = None
+    """The symbolic link by which the user named the store."""
 
     @property
     def addresses(self) -> list[Address]:
@@ -94,12 +96,13 @@ class Settings:
             )
 
 
-def settings(store: Path, options: Mapping[str, Any]) -> Settings:
+def settings(store: Path, options: Mapping[str, Any], link: Path | None = None) -> Settings:
     """Create settings from the options of the command line.
 
     Args:
         store: The DuckDB file.
         options: Values by the names of the parameters of the command `serve`.
+        link: The symbolic link by which the user named the store.
 
     Raises:
         ValueError: With one sentence about the fault and one about the remedy.
@@ -123,6 +126,7 @@ def settings(store: Path, options: Mapping[str, Any]) -> Settings:
         refuse_after=_read(options, "refuse_after", parse_age),
         page=options["page"],
         page_sql=options["page_sql"],
+        link=link,
     )
     chosen.check()
     return chosen

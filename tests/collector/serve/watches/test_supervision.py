@@ -7,6 +7,7 @@ import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -14,7 +15,16 @@ import grpc._server
 import pytest
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
-from support.running import LIMIT_S, Ingester, background, cli, eventually, finish, written_by
+from support.running import (
+    LIMIT_S,
+    Ingester,
+    background,
+    cli,
+    eventually,
+    finish,
+    start,
+    written_by,
+)
 
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.last_run import Run
@@ -249,3 +259,23 @@ def test_workers_that_die_again_and_again_are_an_alarm_that_refuses_nothing(tmp_
         (alarm,) = alarms.raised()
         assert (alarm.name, alarms.refusal()) == ("restarting", None)
         assert "worker processes" in alarm.reason
+
+
+def test_a_link_that_leads_to_another_file_is_an_alarm_until_it_leads_back(tmp_path: Path) -> None:
+    file, other, link = tmp_path / "t.duckdb", tmp_path / "other.duckdb", tmp_path / "link"
+    link.symlink_to(file)
+    ingester = start(file, "--store", str(link))
+    alarm = partial(metric, ingester.http, 'lightning_alarm{alarm="linking"}')
+    try:
+        link.unlink()
+        link.symlink_to(other)
+        eventually(lambda: alarm() == 1)
+        # Storing goes on.
+        send(ingester.http, trace_request("a").SerializeToString())
+        eventually(lambda: column(file, "SELECT name FROM spans") == ["a"])
+        link.unlink()
+        link.symlink_to(file)
+        eventually(lambda: alarm() == 0)
+    finally:
+        ingester.kill()
+    assert not other.exists()

@@ -114,7 +114,7 @@ def application(receiver: Receiver, mounted: Sequence[MountedApp], leaving: Even
                 encoding = scope.headers.get("content-encoding", "").strip().lower()
                 accepted = await _store(receiver, signal, body, encoding, as_json=as_json)
         except RSGIProtocolClosed:
-            return None  # the sender disconnected before its body was complete
+            return receiver.note_left("http", signal, scope.client)
         except Exception as error:  # noqa: BLE001  every failure has its answer
             refusal = refusal_of(error)
             _note_refused(receiver, scope, signal, refusal)
