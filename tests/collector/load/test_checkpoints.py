@@ -12,7 +12,7 @@ from otel_lightning.collector.load.checkpoints import LONG_BYTES, STORED_BYTES, 
 from otel_lightning.collector.store import open_store
 
 LIMIT_S = 30.0
-TEXTS, TEXT_BYTES, LITTLE_MEMORY = 12, 8_000_000, 64_000_000
+TEXTS, TEXT_BYTES, LITTLE_MEMORY, MEMORY = 12, 8_000_000, 64_000_000, 512_000_000
 
 
 def test_memory_is_released_only_once_no_thread_reads_spans(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_memory_is_released_only_once_no_thread_reads_spans(tmp_path: Path) -> N
         checkpoints = Checkpoints(store, Alarms(tmp_path / "alarms"), are_done.wait)
 
         def write() -> None:
-            checkpoints.stored(STORED_BYTES)
+            checkpoints.stored(STORED_BYTES, 12_288)
             released.set()
 
         writes = threading.Thread(target=write, daemon=True)
@@ -51,7 +51,22 @@ def test_a_checkpoint_of_long_texts_gets_more_memory(tmp_path: Path) -> None:
         store.limit(LITTLE_MEMORY)
         limit = store.column(setting)
         checkpoints = Checkpoints(store, Alarms(tmp_path / "alarms"), lambda: None)
-        checkpoints.stored(LONG_BYTES + 1)
+        checkpoints.stored(LONG_BYTES + 1, 1)
         assert not (tmp_path / "t.duckdb.wal").exists()
         assert store.count("spans") == TEXTS
         assert store.column(setting) == limit
+
+
+def test_checkpoints_of_many_long_texts_need_memory_for_one_batch(tmp_path: Path) -> None:
+    """Not for all texts that were ever stored: also in a process that finds them there."""
+    path = tmp_path / "t.duckdb"
+    for numbers in (range(1, 9), range(9, 11)):
+        with open_store(path) as store:
+            checkpoints = Checkpoints(store, Alarms(tmp_path / "alarms"), lambda: None)
+            for number in numbers:
+                load(store, [long_text(number)], dead_letters=tmp_path)
+                store.limit(LITTLE_MEMORY)
+                checkpoints.stored(TEXT_BYTES, 1)
+                checkpoints.write()
+                store.limit(MEMORY)
+            assert store.count("spans") == numbers[-1]

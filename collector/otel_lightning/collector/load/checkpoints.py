@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -13,6 +14,11 @@ STORED_BYTES = 32 * 1024 * 1024
 LONG_BYTES = 34 * 1024 * 1024
 """A batch of more bytes, twice `read_ahead.BATCH_BYTES`, has a request so long that a checkpoint
 with it may not fit `--memory`."""
+USUAL_ROW_BYTES, EXCESS_BYTES = 32 * 1024, 16 * 1024 * 1024
+"""The texts of a store count as long once its requests have exceeded so many bytes a row by so many
+bytes: 2,048 rows, which a checkpoint may have to hold in memory at once, may be large then."""
+LEAST_BYTES = 1024 * 1024
+"""With long texts row groups are not merged: a checkpoint of less would make a small one."""
 BLOCKED_SECONDS = 300.0
 """Time without a possible checkpoint after which an alarm is raised."""
 BLOCKED = (
@@ -35,21 +41,30 @@ class Checkpoints:
         """
         self._store, self._alarms, self._await_readers = store, alarms, await_readers
         self._unwritten = 0  # bytes stored since the last checkpoint
-        self._has_long_texts = False  # since the start: later checkpoints read them again
+        self._has_long_request = False  # since the last checkpoint
+        self._has_long_texts = store.has_long_texts
+        self._excess = 0  # bytes over `USUAL_ROW_BYTES` a row
         self._blocked_at: float | None = None  # since when no checkpoint was possible
 
-    def stored(self, size: int) -> None:
-        """Record that requests of `size` bytes were stored; write a checkpoint if it is due."""
+    def stored(self, size: int, rows: int) -> None:
+        """Record that requests of some bytes and rows were stored; write a checkpoint if due."""
         self._unwritten += size
-        self._has_long_texts = self._has_long_texts or size > LONG_BYTES
+        self._has_long_request = self._has_long_request or size > LONG_BYTES
+        self._excess = max(0, self._excess + size - rows * USUAL_ROW_BYTES)
+        if self._excess > EXCESS_BYTES and not self._has_long_texts:
+            # Without the note's file it is tried again: the disk may be full.
+            with suppress(OSError):
+                self._store.note_long_texts()
+                self._has_long_texts = True
         if self._unwritten >= STORED_BYTES:
             self.write()
 
     def write(self) -> None:
-        """Write a checkpoint if anything was stored since the last one; release unused memory."""
-        if not self._unwritten:
+        """Write a checkpoint if enough was stored since the last one; release unused memory."""
+        if self._unwritten < (LEAST_BYTES if self._has_long_texts else 1):
             return
-        if self._store.checkpoint(more_memory=self._has_long_texts):
+        if self._store.checkpoint(more_memory=self._has_long_request):
+            self._has_long_request = False
             self._unwritten, self._blocked_at = 0, None
             self._alarms.clear(CHECKPOINTING)
             # DuckDB's cache and Arrow's allocator keep memory that the batches no longer need.

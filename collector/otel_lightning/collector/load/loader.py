@@ -286,6 +286,7 @@ class Loader(threading.Thread):
         """Store the requests of records, and pass the new position and the time to all parts."""
         began = time.monotonic()
         end, size = records[-1].end, size_of(records)
+        rows = sum(record.rows for record in records)
         recovered = self.recovered_requests.count(records)
         try:
             self._load([*records], end)
@@ -295,7 +296,7 @@ class Loader(threading.Thread):
                 self._load(records, end)
         self.recovered_requests.note_stored(recovered, end)
         self.position = end
-        self._checkpoints.stored(size)
+        self._checkpoints.stored(size, rows)
         # Only after the commit: until then the spool has the only copy.
         self._file.check()
         self._spool.forget(end)

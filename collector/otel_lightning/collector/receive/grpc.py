@@ -198,7 +198,7 @@ class OtherServices(grpc.GenericRpcHandler):
             self._receiver.note_refused("grpc", "", refusal, context.peer())
             _abort(context, refusal)
 
-        return grpc.stream_unary_rpc_method_handler(refuse)  # type: ignore[arg-type]
+        return grpc.stream_unary_rpc_method_handler(refuse)
 
 
 class GrpcCertificates:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 import pyarrow as pa
 
+from otel_lightning.collector.files.atomic import PRIVATE
 from otel_lightning.collector.process import machine
 from otel_lightning.collector.store import attribute_columns
 from otel_lightning.collector.store.answering import each_batch, telling_silence
@@ -18,7 +19,7 @@ from otel_lightning.collector.store.caches import Cached, Caches
 from otel_lightning.collector.store.clients.reader_limits import NO_READER_LIMITS, ReaderLimits
 from otel_lightning.collector.store.clients.remote_query import ask
 from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
-from otel_lightning.collector.store.files import spilling
+from otel_lightning.collector.store.files import long_texts, spilling
 from otel_lightning.collector.store.files.replacement import ServedFile
 from otel_lightning.collector.store.files.server_file import Server
 from otel_lightning.collector.store.memory import MEMORY_BYTES
@@ -255,6 +256,22 @@ class Store:
         with as_store_error():
             self._connection.execute(f"SET GLOBAL memory_limit = '{memory_bytes}B'")
         self._memory_bytes = memory_bytes
+
+    @property
+    def has_long_texts(self) -> bool:
+        """Whether the store was noted to have many long texts."""
+        return self.path is not None and long_texts.note_file(self.path).exists()
+
+    def note_long_texts(self) -> None:
+        """Merge no row groups in checkpoints from now on, also in processes to come.
+
+        Raises:
+            OSError: If the note cannot be written.
+        """
+        with as_store_error():
+            self._connection.execute(f"SET GLOBAL {long_texts.SETTING} = 0")
+        if self.path is not None:
+            long_texts.note_file(self.path).touch(PRIVATE)
 
     def release_memory(self) -> None:
         """Evict the cached blocks of the file except for `CACHE_BYTES`, if memory is limited.

@@ -26,6 +26,7 @@ from otel_lightning.collector.store.connect import attach, connect
 from otel_lightning.collector.store.connection import SKIPPED_TO, Store
 from otel_lightning.collector.store.errors import StoreError
 from otel_lightning.collector.store.extensions import UNSIGNED
+from otel_lightning.collector.store.files import long_texts
 from otel_lightning.collector.store.files.private_log import OTHERS, PrivateLog
 from otel_lightning.collector.store.files.replacement import OPTIONS
 from otel_lightning.collector.store.files.server_file import (
@@ -332,7 +333,8 @@ def _check_kind(path: Path) -> None:
 
 def _open_to_write(path: Path, *, to_serve: bool) -> Store:
     with _private() as previous_mask:
-        connection = connect(path, WRITER | UNSIGNED if to_serve else WRITER)
+        settings = WRITER | dict(long_texts.config(path))
+        connection = connect(path, settings | UNSIGNED if to_serve else settings)
     store = Store(_with_small_row_groups(connection, path))
     if previous_mask & OTHERS != OTHERS:
         store.log = PrivateLog(path)

@@ -13,14 +13,15 @@ from otel_lightning.collector.store.clients.page_reads import PageReads
 from otel_lightning.collector.store.clients.reader_limits import LimitedReads, ReaderLimits
 from otel_lightning.collector.store.errors import StoreError, as_store_error
 from otel_lightning.collector.store.extensions import load_extensions
-from otel_lightning.collector.store.files import spilling
+from otel_lightning.collector.store.files import long_texts, spilling
 from otel_lightning.collector.store.files.replacement import rewritten
 
 SETTINGS = (
-    f"SET GLOBAL threads = 1; SET GLOBAL allowed_configs = ['memory_limit', '{spilling.SETTING}']"
+    "SET GLOBAL threads = 1; SET GLOBAL allowed_configs = "
+    f"['memory_limit', '{spilling.SETTING}', '{long_texts.SETTING}']"
 )
-"""Settings of a served store: its configuration is locked, except for the limits on memory and on
-what is spilled. Each statement runs on the thread that received it.
+"""Settings of a served store: its configuration is locked, except for the limits on memory, on what
+is spilled and on what a checkpoint merges. Each statement runs on the thread that received it.
 
 The number of threads is never changed afterwards: DuckDB would wait for its worker threads, one of
 which may be authorizing a statement, and that waits for the change: a deadlock. A second thread
