@@ -15,6 +15,7 @@ from otel_lightning.collector.derive.messages import (
     token_counts,
     tool_values,
 )
+from otel_lightning.collector.derive.messages.message_memory import MessageMemory
 from otel_lightning.collector.derive.messages.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
@@ -84,30 +85,18 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     inside = json_text.as_object(_value(span, "metadata")).get("ls_provider")
     named = _value(span, "mlflow.llm.provider") or inside
     call.provider = named or _value(span, "mlflow.message.format")
-    whole = _spread(span)
-    call.request_model = None if whole else _value(span, "model")
+    spread = _spread(span)
+    call.request_model = None if spread else _value(span, "model")
     sent, answer = (_value(span, f"mlflow.span{side}") for side in ("Inputs", "Outputs"))
     for form in (pydantic_ai_messages, llama_index_messages):
         sent, answer = form.request(sent) or sent, form.response(answer) or answer
-    known = payloads.fill_from_request(call, sent, span.memory)
-    if not known:  # a framework's request, which does not name the model
-        request = sent if isinstance(sent, dict) else {**whole, "input": sent}
-        match sent:
-            case {"args": [str(prompt)]}:  # of a function that takes a text, such as LlamaIndex's
-                request = {"messages": prompt}
-        call.input_messages = payloads.request_messages(request, span.memory)
-        call.tool_definitions = payloads.request_tools(request)
+    is_providers = payloads.fill_from_request(call, sent, span.memory)
+    if not is_providers:
+        _fill_frameworks_request(call, sent, spread, span.memory)
     answer = _streamed(span) or answer
     if isinstance(answer, list):
-        answer = {**whole, "output": answer}
-    response = without_made_up_id(answer)
-    if not payloads.fill_from_response(call, response):
-        is_text = isinstance(answer, str) and not OBJECT.fullmatch(answer)
-        if is_text or "role" in json_text.as_object(answer):
-            call.output_messages = payloads.answer(answer)
-        # MLflow leaves LangChain's results as they are where it does not know their blocks.
-        call.output_messages = call.output_messages or langchain_results.choices(answer) or None
-        langchain_results.fill(call, answer)
+        answer = {**spread, "output": answer}
+    _fill_answer(call, answer)
     for piece in _ends(span):
         langchain_results.fill(call, piece)
     model = _value(span, "mlflow.llm.model")
@@ -119,10 +108,34 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.tool_definitions = call.tool_definitions or offered or call.tool_definitions
     token_counts.fill_usage(call, _usage(span))
     if isinstance(answer, dict):
-        call.response_model = call.response_model or (model if known else None)
+        call.response_model = call.response_model or (model if is_providers else None)
         token_counts.fill_usage(call, token_counts.usage(answer.get("usage")))
     sources = [span.attributes.get(f"mlflow.span{side}") for side in ("Inputs", "Outputs")]
     return span_rows.completed(call, *sources)
+
+
+def _fill_frameworks_request(
+    call: LlmCall, sent: Any, spread: dict[str, Any], memory: MessageMemory | None
+) -> None:
+    """Set messages and tools from a framework's request, which does not name the model."""
+    request = sent if isinstance(sent, dict) else {**spread, "input": sent}
+    match sent:
+        case {"args": [str(prompt)]}:  # of a function that takes a text, such as LlamaIndex's
+            request = {"messages": prompt}
+    call.input_messages = payloads.request_messages(request, memory)
+    call.tool_definitions = payloads.request_tools(request)
+
+
+def _fill_answer(call: LlmCall, answer: Any) -> None:
+    """Set the answer from a provider's response, a text, a message or LangChain's result."""
+    if payloads.fill_from_response(call, without_made_up_id(answer)):
+        return
+    is_text = isinstance(answer, str) and not OBJECT.fullmatch(answer)
+    if is_text or "role" in json_text.as_object(answer):
+        call.output_messages = payloads.answer(answer)
+    # MLflow leaves LangChain's results as they are where it does not know their blocks.
+    call.output_messages = call.output_messages or langchain_results.choices(answer) or None
+    langchain_results.fill(call, answer)
 
 
 def _streamed(span: Span) -> dict[str, Any] | None:
