@@ -1,7 +1,6 @@
 """`lightning-learn evaluate`."""
 
 import math
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,11 +43,10 @@ BIAS = (
     "* biased: these intervals are for the mean of the estimator, which can differ from the value "
     "of the policy. No gate uses them."
 )
-BY_LOG = (
-    *("key", "flags", "version", "arm", "by", "plots", "missing", "propensities"),
-    *("since", "until", "task_by"),
-)
-"""The parameters that only judging by the log has."""
+BY_LOG = ("flags", "version", "arm", "by", "missing", "propensities", "since", "until", "task_by")
+"""The parameters, besides `key` and `plots`, that only judging by the log has."""
+OF_WINDOW = ("reward", "since", "until", "missing", "propensities", "task_by")
+"""The parameters that select the logged choices."""
 Interval = tuple[float, float] | None
 
 
@@ -119,25 +117,16 @@ Interval = tuple[float, float] | None
 @least_gain_option
 @held_out_option
 @agent_options("evaluate", split={"default": "heldout"})
-def evaluate(  # noqa: PLR0913 - one parameter an option
+def evaluate(  # noqa: PLR0913 - what both ways to evaluate need
     store: str,
     *,
     key: str | None,
-    flags: Path | None,
-    version: str | None,
-    arm: str | None,
-    by: str | None,
     plots: Path | None,
     reward: str | None,
     reward_range: tuple[float, float] | None,
-    missing: str | None,
-    propensities: str,
-    since: datetime | None,
-    until: datetime | None,
-    task_by: str,
     seed: int,
     model: tuple[str, ...],
-    **running: Any,
+    **options: Any,
 ) -> None:
     """Estimate the value of a policy from logged choices, or compare models by running AGENT.
 
@@ -148,14 +137,29 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
         raise click.UsageError(
             f"--plots draws what --key evaluates, into a file that ends in {', '.join(PLOTS)}."
         )
+    by_log = {name: options.pop(name) for name in BY_LOG}
+    rewards = {"reward": reward, "reward_range": reward_range}
     if model:
-        refuse_given(BY_LOG, "with --model")
-        settings = {**running, "reward": reward, "reward_range": reward_range}
-        evaluate_by_running(store, model, seed, settings)
+        refuse_given(("key", "plots", *BY_LOG), "with --model")
+        evaluate_by_running(store, model, seed, options | rewards)
         return
     if key is None:
         raise click.UsageError("Give --key, to judge by the log, or --model, to judge by running.")
-    refuse_given(running, "with --key")
+    refuse_given(options, "with --key")
+    answer = _evaluate_by_log(store, key, seed, by_log | rewards)
+    _print(answer)
+    if plots is not None:
+        # Last: a file that cannot be written does not take the numbers with it.
+        with expected_errors():
+            from otel_lightning.learner.report.evaluation import save_plots
+
+            save_plots(answer, plots)
+        click.echo(f"The plots are in {plots}.")
+
+
+def _evaluate_by_log(store: str, key: str, seed: int, options: dict[str, Any]) -> "Answer":
+    """Evaluate the one policy that the options name."""
+    flags, version, arm = options["flags"], options["version"], options["arm"]
     named = sum(name is not None for name in (flags, version, arm))
     if named != 1:
         raise click.UsageError(
@@ -167,27 +171,14 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
         from otel_lightning.learner.policy.evaluate import Question, evaluate_policy
         from otel_lightning.learner.policy.logged.window import Window
 
+        reward_range = options["reward_range"]
         window = Window(
             key=key,
-            reward=reward,
-            since=since,
-            until=until,
-            missing=missing,
             worst=reward_range[0] if reward_range else None,
-            propensities=propensities,
-            task_by=task_by,
+            **{name: options[name] for name in OF_WINDOW},
         )
-        answer = evaluate_policy(
-            store, Question(window, flags, version, arm, reward_range, by, seed)
-        )
-    _print(answer)
-    if plots is not None:
-        # Last: a file that cannot be written does not take the numbers with it.
-        with expected_errors():
-            from otel_lightning.learner.report.evaluation import save_plots
-
-            save_plots(answer, plots)
-        click.echo(f"The plots are in {plots}.")
+        question = Question(window, flags, version, arm, reward_range, options["by"], seed)
+        return evaluate_policy(store, question)
 
 
 def _print(answer: "Answer") -> None:
