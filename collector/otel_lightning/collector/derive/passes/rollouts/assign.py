@@ -23,40 +23,51 @@ from otel_lightning.collector.derive.union_find import Groups
 class Rollouts:
     """The rollout of every span and trace of a closed set (no trace outside is tied to it)."""
 
-    named: StatedIds
+    rollout_ids: StatedIds
     """Stated rollout ids."""
-    conversations: StatedIds
+    conversation_ids: StatedIds
     """Stated conversation ids."""
     by_trace: Mapping[str, str]
     """Trace id to rollout id, for spans without a stated id."""
-    alone: Mapping[str, str]
+    of_whole_trace: Mapping[str, str]
     """Trace id to rollout id, for traces whose spans all have the same one."""
 
     def of(self, trace_id: str, span_id: str | None) -> str:
         """Return the rollout of a span or, if the span is unknown, of its trace."""
-        if alone := self.alone.get(trace_id):
-            return alone
+        if rollout_id := self.of_whole_trace.get(trace_id):
+            return rollout_id
         return self.stated((trace_id, span_id or "")) or self.by_trace.get(trace_id, trace_id)
 
     def states(self, trace_id: str) -> bool:
         """Return whether any span of a trace states its rollout or conversation."""
-        return trace_id in self.named.traces or trace_id in self.conversations.traces
+        return trace_id in self.rollout_ids.traces or trace_id in self.conversation_ids.traces
 
     def stated(self, place: Place) -> str | None:
         """Return the rollout id stated for a span or, if there is none, the conversation id."""
-        return self.alone.get(place[0]) or self.named.of(place) or self.conversations.of(place)
+        return (
+            self.of_whole_trace.get(place[0])
+            or self.rollout_ids.of(place)
+            or self.conversation_ids.of(place)
+        )
 
 
-def _alone(named: StatedIds, conversations: StatedIds) -> dict[str, str]:
-    """Return the traces in which each span states the same, as rollout or else as conversation."""
-    unnamed = {one: name for one, name in conversations.by_trace.items() if one not in named.traces}
-    return {**unnamed, **named.by_trace}
+def _of_whole_traces(rollout_ids: StatedIds, conversation_ids: StatedIds) -> dict[str, str]:
+    """Return the rollout of each trace whose spans all state the same id.
+
+    A rollout id comes before a conversation id.
+    """
+    unnamed = {
+        one: name
+        for one, name in conversation_ids.by_trace.items()
+        if one not in rollout_ids.traces
+    }
+    return {**unnamed, **rollout_ids.by_trace}
 
 
 def assign(  # noqa: PLR0913 - one argument for each reason to tie traces
     nodes: Nodes,
-    named: StatedIds,
-    conversations: StatedIds,
+    rollout_ids: StatedIds,
+    conversation_ids: StatedIds,
     calls: Sequence[LlmCall],
     evidence: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]] = (),
     *,
@@ -66,8 +77,8 @@ def assign(  # noqa: PLR0913 - one argument for each reason to tie traces
 
     Args:
         nodes: All spans of a closed set of traces: none of them is tied to a trace outside.
-        named: The rollout ids that they state.
-        conversations: The conversation ids that they state and that name a rollout.
+        rollout_ids: The rollout ids that they state.
+        conversation_ids: The conversation ids that they state and that name a rollout.
         calls: Their model calls, after merging duplicates, in time order.
         evidence: Executions, and calls with the response of a tool, each with the calls that may
             have requested the tool in another trace (`tool_evidence.with_requesters`).
@@ -77,7 +88,12 @@ def assign(  # noqa: PLR0913 - one argument for each reason to tie traces
     Returns:
         The assignment. A rollout without a stated id gets the trace id of its first call.
     """
-    stated = Rollouts(named, conversations, by_trace={}, alone=_alone(named, conversations))
+    stated = Rollouts(
+        rollout_ids,
+        conversation_ids,
+        by_trace={},
+        of_whole_trace=_of_whole_traces(rollout_ids, conversation_ids),
+    )
     groups = _Groups(call.trace_id for call in calls)
     # The records of a merged call may be in several traces, which belong together then.
     for call in [one for one in calls if one.merged_places]:
@@ -89,7 +105,7 @@ def assign(  # noqa: PLR0913 - one argument for each reason to tie traces
         if place[0] != writer[0]:
             _tie(groups, stated, place, writer)
     # Stated ids win: where every call has one, it does not matter which call continues which.
-    unstated = [call for call in calls if call.trace_id not in stated.alone]
+    unstated = [call for call in calls if call.trace_id not in stated.of_whole_trace]
     if not all(stated.stated(place_of(call)) for call in unstated):
         for later, earlier in continuations(calls, nodes):
             _tie(groups, stated, place_of(later), place_of(earlier))
@@ -97,7 +113,7 @@ def assign(  # noqa: PLR0913 - one argument for each reason to tie traces
         _tie(groups, stated, (row.trace_id or "", row.span_id or ""), place_of(requester))
     by_trace = groups.names()
     whole = {one: name for one, name in by_trace.items() if not stated.states(one)}
-    return replace(stated, by_trace=by_trace, alone={**stated.alone, **whole})
+    return replace(stated, by_trace=by_trace, of_whole_trace={**stated.of_whole_trace, **whole})
 
 
 def _decided(
