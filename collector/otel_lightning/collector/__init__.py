@@ -2,6 +2,9 @@
 
 For notebooks and scripts: `open_store`, `Store` and `StoreError`. They are imported when they are
 first used, so that importing this package loads neither DuckDB nor pyarrow.
+
+A span passes `receive`, `spool`, `load`, `refresh` and `derive`, in this order. The page
+docs/explanation/architecture.md says what each folder does.
 """
 
 from importlib import import_module

@@ -2,6 +2,9 @@
 
 For notebooks and scripts: the names in `__all__`, described in docs/reference/python.md. Each is
 imported when it is first used, so that importing this package loads no polars and no torch.
+
+A command begins in the module of `commands/` that `cli.py` names; `traces.py` has the same steps
+for notebooks. The page docs/explanation/architecture.md says what each folder does.
 """
 
 from importlib import import_module
