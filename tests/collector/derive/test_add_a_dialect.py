@@ -34,7 +34,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(checkout: Path, *arguments: str) -> str:
-    environment = os.environ | {"PYTHONPATH": f"{checkout / 'collector'}:{checkout / 'tests'}"}
+    paths = f"{checkout / 'collector'}:{checkout / 'tests'}"
+    # Options of the tests that run are not for those of the copy.
+    environment = os.environ | {"PYTHONPATH": paths, "PYTEST_ADDOPTS": ""}
     return finish(sys.executable, *arguments, cwd=checkout, env=environment, check=True).stdout
 
 

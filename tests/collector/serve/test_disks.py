@@ -279,6 +279,7 @@ def large_request() -> ExportTraceServiceRequest:
     return request
 
 
+@pytest.mark.slow
 def test_a_full_disk_for_what_is_spilled_is_told_and_waited_for(
     disks: Callable[..., Disk], tmp_path: Path
 ) -> None:
