@@ -148,6 +148,15 @@ def test_a_counted_stream_of_openai_ended_whatever_its_reason(
     assert call.output_tokens == (3 if counted else None)
 
 
+@pytest.mark.parametrize(("key", "content"), [("events", "truncated"), ("http.url", "full")])
+def test_messages_in_which_logfire_replaced_a_text_are_truncated(key: str, content: str) -> None:
+    """It replaces whole texts that have words such as `session` or `password`."""
+    place = {"path": ["attributes", key, 1, "content"], "matched_substring": "session"}
+    asked = text_message("user", "[Scrubbed due to 'session']")
+    call = only_call(span(chat([asked], ANSWER, {"logfire.scrubbed": [place]})))
+    assert call.content == content
+
+
 def test_a_choice_that_wraps_its_message_is_read() -> None:
     choice = {
         "index": 0,

@@ -43,6 +43,13 @@ LOSE_ARGUMENTS = {"@traceloop/instrumentation-anthropic", "opentelemetry.instrum
 """The scopes of packages that lose the arguments of tool calls in streams of Anthropic's models."""
 LOGFIRE, LOGFIRES_STREAMS = "logfire.", "streaming response from "
 """Prefixes of Logfire's scopes, and of the messages in which it records the ends of streams."""
+SCRUBBED = "logfire.scrubbed"
+"""Logfire's key of the places of the values that it replaced, which seemed to be secrets."""
+OF_MESSAGES = {
+    *("raw_input", "events", "request_data", "response_data", "response", "all_messages_events"),
+    *("gen_ai.input.messages", call_messages.OUTPUT, "gen_ai.system_instructions"),
+}
+"""Logfire's keys of messages."""
 LOSE_TEXTS = {"opentelemetry.instrumentation.botocore.bedrock-runtime"}
 """The scopes of packages that leave out the text of an answer that has tool calls."""
 
@@ -154,6 +161,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     cut = cut or (span.scope_name in LAST_PIECES and _has_text(call))
     cut = cut or (FIRST_CHUNK in attributes and _is_lost(call))
     cut = cut or (span.scope_name == lost_items.SCOPE and _lost_items(call, attributes))
+    cut = cut or (SCRUBBED in attributes and _is_scrubbed(attributes))
     call = span_rows.completed(call, cut=cut)
     return span_rows.without_doubtful_reason(call, settings.reasons[0])
 
@@ -204,6 +212,19 @@ def _is_left(call: LlmCall, span: Span, attributes: Attributes) -> bool:
     is_stated = any("finish_reason" in message for message in call.output_messages or ())
     is_ended = is_stated or call_messages.is_counted(attributes)
     return is_of_stream and call_messages.OUTPUT in attributes and not is_ended
+
+
+def _is_scrubbed(attributes: Attributes) -> bool:
+    """Return whether Logfire replaced a part of the messages.
+
+    By default it does so with each text that has a word such as `password` or `session`.
+    """
+    places = json_text.parse(attributes[SCRUBBED])
+    listed = places if isinstance(places, list) else ()
+    paths = [one.get("path") for one in listed if isinstance(one, dict)]
+    return any(
+        OF_MESSAGES & {str(step) for step in path[:2]} for path in paths if isinstance(path, list)
+    )
 
 
 def _has_text(call: LlmCall) -> bool:
