@@ -1,4 +1,5 @@
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,35 @@ def test_an_answer_that_was_cut_off_does_not_teach_to_end_there(tokenizer: Any) 
     (cut,) = tokenize(rows(finish_reason="length"), tokenizer).examples
     assert whole.completion == (*cut.completion, tokenizer.eos_token_id)
     assert cut.completion
+
+
+def test_end_of_a_turn_that_is_not_the_end_token_is_not_learned_from_a_cut_answer(
+    tokenizer: Any,
+) -> None:
+    # As of Gemma, whose turns end with <end_of_turn> while its end token is <eos>.
+    other = deepcopy(tokenizer)
+    other.eos_token = tokenizer.pad_token
+    written = {}
+    for reason in ("stop", "length", "content_filter"):
+        (example,) = tokenize(rows(finish_reason=reason), other).examples
+        written[reason] = other.decode(example.completion)
+    assert written == {"stop": "left <end>", "length": "left", "content_filter": "left"}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "tool_call", "id": "1", "name": "lookup", "arguments": {"order": "7"}},
+        {"type": "reasoning", "content": "up"},  # which this template leaves out
+    ],
+)
+def test_cut_answer_without_a_text_that_the_template_can_continue_is_read_as_a_whole(
+    part: dict[str, Any], tokenizer: Any
+) -> None:
+    answer = json.dumps([{"role": "assistant", "parts": [part]}])
+    (whole,) = tokenize(rows(completion=answer), tokenizer).examples
+    (cut,) = tokenize(rows(completion=answer, finish_reason="length"), tokenizer).examples or [None]
+    assert whole.completion == (*(cut.completion if cut else ()), tokenizer.eos_token_id)
 
 
 def test_prompt_that_is_no_prefix_of_the_whole_is_skipped_and_counted(

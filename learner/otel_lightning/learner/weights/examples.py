@@ -186,13 +186,36 @@ def templated_tokens(
         options["tools"] = chat_tools(json.loads(row["tools"]))
     template: Any = partial(tokenizer.apply_chat_template, **options)
     prompt: list[int] = template(messages, add_generation_prompt=True)
-    whole: list[int] = template(messages + answer)
+    is_cut_off = row["finish_reason"] in CUT_OFF
+    whole = _unended(template, messages, answer) if is_cut_off else None
+    if whole is None:
+        whole = template(messages + answer)
     completion = _until_end(whole[len(prompt) :], tokenizer.eos_token_id)
-    if row["finish_reason"] in CUT_OFF and completion[-1:] == [tokenizer.eos_token_id]:
+    if is_cut_off and completion[-1:] == [tokenizer.eos_token_id]:
         completion.pop()
     # Some templates drop earlier reasoning when a further message follows. Then the prompt in the
     # conversation is not the prompt that was sent.
     return (prompt, completion) if whole[: len(prompt)] == prompt and completion else None
+
+
+def _unended(
+    template: Any, messages: list[dict[str, Any]], answer: list[dict[str, Any]]
+) -> list[int] | None:
+    """Write an answer that was cut off without the end of its turn, which the model did not write.
+
+    Some templates, such as Gemma's, end a turn by another token than the tokenizer's end token.
+
+    Returns:
+        The tokens; None if the answer ends with a tool call, or the template changes its text.
+    """
+    if not answer or answer[-1].get("tool_calls"):
+        return None
+    field = "content" if answer[-1]["content"] else "reasoning_content"
+    try:
+        tokens: list[int] = template(messages + answer, continue_final_message=field)
+    except ValueError:
+        return None
+    return tokens
 
 
 def _until_end(tokens: list[int], end: Any) -> list[int]:
