@@ -91,7 +91,7 @@ def assemble_rows(parsed: ParsedRows) -> Derived:
     callers = _agents_and_tools(parsed)
     merged, ordered = _merged_calls(parsed, callers)
     # The rollout of each span.
-    evidence = _evidence(parsed, merged.calls)
+    evidence = [*_evidence(parsed, merged.calls)]
     rollout_ids = stated_ids(parsed.nodes, parsed.rollout_ids)
     conversation_rollouts = stated_ids(
         parsed.nodes, conversations.of_rollouts(parsed.nodes, conversation_ids, callers)
@@ -116,6 +116,7 @@ def assemble_rows(parsed: ParsedRows) -> Derived:
     # Also their calls without tool parts, since `read_requests` looks at the previous call.
     calls = [call for call in derived.llm_calls if call.rollout_id in rollouts_with_tools]
     tools = _tool_calls(parsed, calls, parsed.nodes, assigned)
+    tools = lone_executions.without_unattributed(tools, evidence, derived)
     derived.tool_calls = lone_executions.without_lone(tools, derived, parsed.nodes)
     derived.retrievals = retrievals.place(parsed.retrievals, derived.llm_calls, assigned)
     _place_rewards_and_arms(derived, parsed, assigned)

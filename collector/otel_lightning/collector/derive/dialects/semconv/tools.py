@@ -54,9 +54,9 @@ IDS = (
 )
 WRAPPERS = frozenset(("input_str", "tool_name", "args", "ArgumentsInJSON"))
 """Each wrapper that frameworks put around arguments has one of these keys."""
-_ALONE = {"result": set(), "Response": {"Extra", "ToolOutput"}}
-"""Keys of a result that is alone in an object, each with what else the object may hold: Eino's is
-the second."""
+_ALONE = {"result": {"is_error"}, "Response": {"Extra", "ToolOutput"}}
+"""Keys of a result that is alone in an object, each with what else the object may hold: Traceloop's
+for MCP is the first, Eino's the second."""
 UNSPECIFIED = ("<not specified>", "<not_specified>")
 """What Google's ADK and ADK-TS write as the id of a tool call that has none."""
 MERGED_TOOLS = "(merged tools)"

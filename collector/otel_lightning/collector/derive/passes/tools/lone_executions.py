@@ -1,8 +1,9 @@
-"""Executions that MCP's Python SDK records outside of any agent, with nothing but a tool's name."""
+"""Executions that were recorded outside of any agent, and that messages tell as well."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from otel_lightning.collector.derive.rows import Derived, ToolCall
+from otel_lightning.collector.derive.passes.tools.waiting_requests import canonical
+from otel_lightning.collector.derive.rows import Derived, LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, place_of_tool
 
 SENT_BY_MCP = "MCP send tools/call "
@@ -39,3 +40,46 @@ def without_lone(tools: Iterable[ToolCall], derived: Derived, nodes: Nodes) -> l
         above = {nodes[place].parent for place in sent}
         lone = {place for place in lone if place in above or nodes[place].parent in sent}
     return [one for one in found if place_of_tool(one) not in lone]
+
+
+def without_unattributed(
+    tools: Sequence[ToolCall],
+    evidence: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]],
+    derived: Derived,
+) -> list[ToolCall]:
+    """Return the tools but those in traces of their own of which several runs asked at once.
+
+    Nothing says which of the runs such an execution belongs to. The messages of these runs have it,
+    so it would be there twice.
+
+    Args:
+        tools: The executions, with their rollouts.
+        evidence: What may belong to a call of another trace, with the calls that may have asked
+            for it (`tool_evidence.with_requesters`).
+        derived: The model calls and agents, with their rollouts.
+    """
+    rivals = [
+        (row, calls)
+        for row, calls in evidence
+        if isinstance(row, ToolCall) and len({call.rollout_id for call in calls}) > 1
+    ]
+    if not rivals:  # as in most batches
+        return [*tools]
+    known = {row.rollout_id for rows in (derived.llm_calls, derived.agent_runs) for row in rows}
+    told = {
+        (tool.rollout_id, key)
+        for tool in tools
+        if tool.source == "messages"
+        for key in (tool.tool_call_id, _named(tool))
+    }
+    dropped = {
+        place_of_tool(row)
+        for row, calls in rivals
+        if row.rollout_id not in known
+        and any((call.rollout_id, row.tool_call_id or _named(row)) in told for call in calls)
+    }
+    return [tool for tool in tools if place_of_tool(tool) not in dropped]
+
+
+def _named(tool: ToolCall) -> tuple[str | None, bytes]:
+    return tool.name, canonical(tool.arguments)
