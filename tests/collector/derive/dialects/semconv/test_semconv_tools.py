@@ -224,3 +224,11 @@ def test_the_id_that_google_adk_does_not_know_is_none() -> None:
     keys = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "sun"}
     (tool,) = derive([span(keys | {"gen_ai.tool.call.id": "<not specified>"})], []).tool_calls
     assert tool.tool_call_id is None
+
+
+def test_the_result_of_a_failed_tool_of_mcp_is_the_text_that_the_model_gets() -> None:
+    """Traceloop for MCP writes beside it that it is an error."""
+    kind = {"traceloop.span.kind": "tool", "traceloop.entity.name": "explode"}
+    output = {"traceloop.entity.output": '{"result": "It broke.", "is_error": true}'}
+    (tool,) = derive([span(kind | output | {"error.type": "tool_error"})], []).tool_calls
+    assert (tool.result, tool.error_type) == ("It broke.", "tool_error")
