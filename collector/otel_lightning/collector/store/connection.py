@@ -133,7 +133,7 @@ class Store:
 
         Args:
             more_memory: Whether to raise the memory limit meanwhile. Very long texts take many
-                times their size, and DuckDB uses a file no more of which a checkpoint has failed.
+                times their size, and after a failed checkpoint DuckDB stops using the file.
         """
         raised = self._raised_limit() if more_memory else nullcontext()
         try:

@@ -113,10 +113,10 @@ class LargeTraces:
 
 
 def large(parsed: ParsedRows) -> dict[str, ParsedRows]:
-    """Return copies of the rows of each trace that is worth keeping and can be.
+    """Return copies of the rows of each trace that is large enough to keep, and that can be kept.
 
-    Not that of a trace whose log records belong to other spans than those that they name: late ones
-    would not be found by the spans that came with them.
+    A trace cannot be kept if its log records belong to other spans than those that they name: log
+    records that come late would not be found by the spans that came with them.
 
     Args:
         parsed: Whole traces, as read from each span, before `complete_calls`.

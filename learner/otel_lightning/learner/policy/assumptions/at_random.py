@@ -228,7 +228,7 @@ def _by_rewards(rows: pl.DataFrame, of: str) -> float:
         )
         by_task = products.group_by("version", "task", maintain_order=True).agg(pl.sum("product"))
         sums = by_task["product"].to_numpy()
-        # No less than the variance of arms drawn anew: a rare arm may have missed all rare losses.
+        # No less than the variance of independent draws: a rare arm may miss all rare losses.
         error = max(float((sums**2).sum()), float(products["square"].sum())) ** 0.5
         if error > 0:
             smallest = min(smallest, 2 * len(counts) * _upper_tail(abs(float(sums.sum())) / error))

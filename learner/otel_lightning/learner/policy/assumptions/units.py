@@ -98,7 +98,7 @@ def as_units(
     for unit, values in _finest_first(shared.join(numbers, on="rollout_id").sort("row")):
         bets = _bets(values, rows)
         if bets.height and _beyond_chance(bets):
-            # A value whose rollouts drew their arms anew connects none, such as `anonymous`.
+            # A value such as `anonymous`, whose rollouts each drew their own arm, connects none.
             sums = bets.group_by("value").agg(pl.sum("growth"))
             anew = sums.filter(pl.col("growth") < log(SIGNIFICANCE))
             names.append(unit)
@@ -204,8 +204,8 @@ def _check_shares_of_version(rows: pl.DataFrame) -> None:
 def _tail_of_all(rows: pl.DataFrame, arm: str, propensity: float) -> float:
     """Do the same for the rollouts of all tasks, by the normal approximation over tasks.
 
-    A task may keep its arm or run each arm in turn, so the variance is that of the tasks' counts,
-    and no less than that of arms drawn anew, since rare arms have few counts.
+    A task may keep its arm or run each arm in turn, so the variance is measured between the tasks'
+    counts. It is at least the variance of independent draws, since rare arms have few counts.
     """
     tasks = rows.group_by("task_hash").agg(pl.len(), count=(pl.col("arm") == arm).sum())
     total, count = rows.height, int(tasks["count"].sum())
@@ -243,7 +243,7 @@ def _tail(count: int, tasks: int, propensity: float) -> float:
 def _bets(values: pl.DataFrame, rows: pl.DataFrame, *, other_time: bool = False) -> pl.DataFrame:
     """Bet half of a stake that each task has the arm of the task before it with its value.
 
-    Only one rollout of a task counts: a task may keep its arm. If arms were drawn anew,
+    Only one rollout of a task counts: a task may keep its arm. If arms were drawn independently,
     [equal] / propensity is 1 on average. So the stake grows to 1 / p with a probability of at most
     p. Halves leave room for propensities that are a little wrong.
 
