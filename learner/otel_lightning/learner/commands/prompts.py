@@ -184,8 +184,8 @@ def _search(
         raise click.UsageError("--search runs an agent: give --tasks FILE and -- AGENT.")
     if find_spec("gepa") is None:
         raise click.ClickException(
-            "--search gepa needs its package. Install it with: pip install "
-            "'otel-lightning[prompts]'"
+            "--search gepa needs the package 'gepa'. Install it with: pip install "
+            "'otel-lightning[prompts]' (in a checkout: pip install -e '.[prompts]')"
         )
     from otel_lightning.learner.prompts.search.record import opened_search
     from otel_lightning.learner.prompts.search.runs import Runs

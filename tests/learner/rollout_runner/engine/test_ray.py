@@ -144,7 +144,7 @@ def test_no_cluster_is_said(
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     job = Job(tasks({"id": "a", "x": 1}), agent("pass"), name="no-ray", ray=True)
-    with pytest.raises(DataError, match=r"no Ray cluster .* ray start --head"):
+    with pytest.raises(DataError, match=r"no Ray cluster to connect to\. .* ray start --head"):
         run_agent(served, job)
     for address in ("127.0.0.1:1", "nonsense"):
         monkeypatch.setenv("RAY_ADDRESS", address)

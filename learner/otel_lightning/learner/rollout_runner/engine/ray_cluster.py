@@ -211,7 +211,8 @@ def _connected() -> Any:
         import ray
     except ImportError as error:
         raise DataError(
-            "--ray needs the package 'ray'. Install it with: pip install 'otel-lightning[ray]'"
+            "--ray needs the package 'ray'. Install it with: pip install 'otel-lightning[ray]' "
+            "(in a checkout: pip install -e '.[ray]')"
         ) from error
     address = os.environ.get("RAY_ADDRESS", "auto")
     try:
@@ -219,10 +220,11 @@ def _connected() -> Any:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     # A ValueError is an address that Ray cannot read.
     except (OSError, RuntimeError, ValueError) as error:
-        named = "" if address == "auto" else f" at RAY_ADDRESS={address}"
+        # What Ray says of a search without an address names an option that is not ours.
+        named = "" if address == "auto" else f" at RAY_ADDRESS={address} ({error})"
         raise DataError(
-            f"There is no Ray cluster to connect to{named} ({error}). Start one with: ray start "
-            "--head"
+            f"There is no Ray cluster to connect to{named}. Start one with: ray start --head, or "
+            "name one in the variable RAY_ADDRESS."
         ) from error
     return ray
 
