@@ -135,6 +135,22 @@ def test_the_node_of_a_graph_that_calls_is_the_agent(
 
 
 @pytest.mark.parametrize(
+    ("about", "named"),
+    [
+        ({"ls_provider": "google_genai", "ls_model_name": "gemini-2"}, ("google_genai", "gemini-2")),
+        ({"ls_provider": "", "ls_model_name": 2}, (None, None)),
+    ],
+)
+def test_the_model_and_the_provider_of_a_call_may_be_in_langchains_metadata(
+    about: dict[str, Any], named: tuple[str | None, str | None]
+) -> None:
+    attributes = {"llm.token_count.prompt": 9, "llm.token_count.total": 12, "metadata": about}
+    call = read(span({"openinference.span.kind": "LLM", **attributes}))
+    assert isinstance(call, LlmCall)
+    assert (call.provider, call.request_model) == named
+
+
+@pytest.mark.parametrize(
     ("recording", "agents", "runs"),
     [
         (

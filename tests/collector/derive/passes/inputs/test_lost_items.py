@@ -4,7 +4,7 @@ import pytest
 from support.spans import chat, span, text_message, tool_request, trace_keys
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.rows import Span
+from otel_lightning.collector.derive.rows import LlmCall, Span
 
 QUESTION, ANSWER = text_message("user", "Sun in Rome?"), text_message("assistant", "Yes.")
 ASKS = tool_request("call_1", "sun", {"city": "Rome"})
@@ -52,3 +52,25 @@ def test_a_request_of_openlit_that_nobody_spoke_in_has_lost_the_results_of_tools
     given = chat([text_message("system", "Be short.")], ANSWER, keys)
     (call,) = derive([span(given, scope=OPENLIT)], []).llm_calls
     assert call.content == "truncated"
+
+
+def in_javascript(sent: list[dict[str, object]], more: dict[str, object]) -> LlmCall:
+    keys = {"openai.api.type": "responses", "gen_ai.response.finish_reasons": ["completed"], **more}
+    given = span(chat(sent, ANSWER, keys), scope="@openlit/instrumentation-openai")
+    (call,) = derive([given], []).llm_calls
+    return call
+
+
+def test_a_response_of_openlit_in_javascript_that_offers_tools_may_lack_tool_calls() -> None:
+    call = in_javascript([QUESTION], {"gen_ai.tool.definitions": [{"name": "sun"}]})
+    assert (call.content, call.finish_reason) == ("truncated", None)
+
+
+def test_a_request_of_openlit_in_javascript_lacks_what_the_assistant_said() -> None:
+    call = in_javascript([QUESTION, QUESTION], {})
+    assert (call.content, call.finish_reason) == ("truncated", "stop")
+
+
+def test_a_response_of_openlit_in_javascript_to_one_question_without_tools_is_whole() -> None:
+    call = in_javascript([text_message("system", "Be short."), QUESTION], {})
+    assert (call.content, call.finish_reason) == ("full", "stop")

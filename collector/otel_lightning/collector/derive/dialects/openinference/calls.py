@@ -67,6 +67,9 @@ REASONED = "reasoning_content"
 """The key of the reasoning in an answer of a framework."""
 
 
+LANGCHAINS, GRAPH = '"ls_', "langgraph_node"
+"""What stands in LangChain's metadata of a model call: its provider (`ls_provider`) and model; and
+the key of LangGraph's node."""
 DROP_PARTS = "@arizeai/openinference-instrumentation-langchain"
 """The scope of the package that writes nothing of a streamed answer that broke off, and does not
 say which answers were streamed."""
@@ -170,9 +173,11 @@ def fill(call: LlmCall, span: Span) -> bool:
     provider = plan.provider(attributes)
     call.provider = provider and provider.lower()
     metadata = attributes.get(METADATA, "")
-    if "langgraph_node" in metadata:
-        about = json_text.as_object(json_text.parse(metadata))
+    is_langchains = LANGCHAINS in metadata or GRAPH in metadata
+    about = json_text.as_object(json_text.parse(metadata)) if is_langchains else {}
+    if GRAPH in about:
         call.agent_name = call.agent_name or graph_node(about)
+    call.provider = call.provider or _stated(about, "ls_provider")
     sent, answered = attributes.get(INPUT, ""), attributes.get(OUTPUT, "")
     request = _providers(json_text.parse(plan.request(attributes)))
     is_part = flattened_messages.is_joined(request) or plan.lost_beginning
@@ -183,13 +188,22 @@ def fill(call: LlmCall, span: Span) -> bool:
     is_response = _fill_response(call, span, plan, body or _response_inside(payload)) and not body
     is_cut = is_cut or (not is_response and _is_cut(answered, payload))
     _settle_models(call, span, plan)
+    # Of Gemini's models OpenInference knows no name.
+    call.request_model = call.request_model or _stated(about, "ls_model_name")
     for name, key in plan.counts:
         # Those that the response did not state.
         if getattr(call, name) is None:
             setattr(call, name, reading.integer(attributes, key))
+    if span_rows.is_gemini(call):
+        span_rows.count_hidden(call, reading.integer(attributes, CALLED[0]))
     if haystack.REPR_MESSAGE in sent:
         haystack.fill_from_repr(call, json_text.parse(sent), payload, span.memory)
     return is_cut
+
+
+def _stated(metadata: Mapping[str, Any], key: str) -> str | None:
+    value = metadata.get(key)
+    return value if value and isinstance(value, str) else None
 
 
 def _providers(payload: Any) -> Any:

@@ -50,6 +50,8 @@ OF_MESSAGES = {
     *("gen_ai.input.messages", call_messages.OUTPUT, "gen_ai.system_instructions"),
 }
 """Logfire's keys of messages."""
+OPENLIT = {lost_items.SCOPE, lost_items.IN_JAVASCRIPT}
+"""The scopes of OpenLIT for OpenAI, which loses items of the Responses API."""
 LOSE_TEXTS = {"opentelemetry.instrumentation.botocore.bedrock-runtime"}
 """The scopes of packages that leave out the text of an answer that has tool calls."""
 
@@ -160,9 +162,11 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
                 token_counts.fill_usage(call, counts.usage(event.attributes))
     cut = cut or (span.scope_name in LAST_PIECES and _has_text(call))
     cut = cut or (FIRST_CHUNK in attributes and _is_lost(call))
-    cut = cut or (span.scope_name == lost_items.SCOPE and _lost_items(call, attributes))
     cut = cut or (SCRUBBED in attributes and _is_scrubbed(attributes))
-    call = span_rows.completed(call, cut=cut)
+    lost = span.scope_name in OPENLIT and _lost_items(call, span.scope_name, attributes)
+    call = span_rows.completed(call, cut=cut or lost)
+    if lost and call.finish_reason == "stop" and call.tool_definitions:
+        call.finish_reason = None  # of tool calls that are left out, `completed` says so too
     return span_rows.without_doubtful_reason(call, settings.reasons[0])
 
 
@@ -237,7 +241,7 @@ def _is_lost(call: LlmCall) -> bool:
     return call.error_type is not None and not call.output_messages
 
 
-def _lost_items(call: LlmCall, attributes: Attributes) -> bool:
+def _lost_items(call: LlmCall, scope_name: str | None, attributes: Attributes) -> bool:
     """Return whether a response lacks tool calls, or its request what the user said.
 
     Of an answer that is not streamed, OpenLIT writes only the last one of parallel tool calls. A
@@ -245,6 +249,8 @@ def _lost_items(call: LlmCall, attributes: Attributes) -> bool:
     """
     if attributes.get("openai.api.type") != "responses":
         return False
+    if scope_name == lost_items.IN_JAVASCRIPT:
+        return call.error_type is None and lost_items.may_lack_turns(call)
     asked = "user" in [message["role"] for message in call.input_messages or ()]
     is_streamed = attributes.get("gen_ai.request.stream") == "true"
     return not asked or (not is_streamed and span_rows.asks_for_tools(call))

@@ -1,8 +1,9 @@
 """Mark the inputs in which an instrumentation left out tool calls, and maybe their results.
 
 OpenLIT writes only those items of a request that have texts of their own. So the requests of an
-agent that its tools answer have the same input as the first one. Of a message of chat completions
-it writes the text and leaves out the tool calls, but their results follow.
+agent that its tools answer have the same input as the first one. In JavaScript it also leaves out
+the tool calls of answers, and what the assistant said before. Of a message of chat completions it
+writes the text and leaves out the tool calls, but their results follow.
 """
 
 from collections.abc import Iterable
@@ -12,8 +13,19 @@ from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.rows import LlmCall
 
 SCOPE = "openlit.instrumentation.openai"
+IN_JAVASCRIPT = "@openlit/instrumentation-openai"
 RESPONSE = "resp_"
 """Prefix of the ids of responses."""
+
+
+def may_lack_turns(call: LlmCall) -> bool:
+    """Return whether a response that was recorded in JavaScript may lack turns or tool calls.
+
+    All tool calls and their results are left out there, so a response is whole only if it offered
+    no tools and one user spoke.
+    """
+    roles = [message["role"] for message in call.input_messages or ()]
+    return bool(call.tool_definitions) or roles.count("user") != 1
 
 
 def mark(calls: Iterable[LlmCall]) -> None:
