@@ -137,7 +137,7 @@ def test_the_node_of_a_graph_that_calls_is_the_agent(
 @pytest.mark.parametrize(
     ("about", "named"),
     [
-        ({"ls_provider": "google_genai", "ls_model_name": "gemini-2"}, ("google_genai", "gemini-2")),
+        ({"ls_provider": "google_genai", "ls_model_name": "gem"}, ("google_genai", "gem")),
         ({"ls_provider": "", "ls_model_name": 2}, (None, None)),
     ],
 )

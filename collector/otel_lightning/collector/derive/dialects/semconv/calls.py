@@ -165,8 +165,9 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     cut = cut or (SCRUBBED in attributes and _is_scrubbed(attributes))
     lost = span.scope_name in OPENLIT and _lost_items(call, span.scope_name, attributes)
     call = span_rows.completed(call, cut=cut or lost)
-    if lost and call.finish_reason == "stop" and call.tool_definitions:
-        call.finish_reason = None  # of tool calls that are left out, `completed` says so too
+    in_javascript = lost and span.scope_name == lost_items.IN_JAVASCRIPT
+    if in_javascript and call.finish_reason == "stop" and call.tool_definitions:
+        call.finish_reason = None  # an answer whose tool calls are left out has `completed`, too
     return span_rows.without_doubtful_reason(call, settings.reasons[0])
 
 
