@@ -35,10 +35,12 @@ from otel_lightning.collector.load.store_file import StoreFile
 from otel_lightning.collector.load.trusted_clock import TrustedClock
 from otel_lightning.collector.process.background import BackgroundThread
 from otel_lightning.collector.refresh.refresher import Refresher
+from otel_lightning.collector.refresh.time_ranges.recent_traces import recent_traces
 from otel_lightning.collector.spool.folder import SET_ASIDE
 from otel_lightning.collector.spool.format import Position, Record, segment_path, segments_of
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import ROW_GROUP_ROWS, BrokenStoreError, OutOfMemoryError, Store
+from otel_lightning.collector.store.deduplication.kept_filters import Kept
 from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
 logger = logging.getLogger(__name__)
@@ -111,6 +113,22 @@ class Loader(threading.Thread):
     def repeated_ids(self) -> int:
         """Number of spans not stored since the start because another span has their ids."""
         return self.seen_ids.repeated
+
+    def restore(self, kept: Kept) -> None:
+        """Take over what the process before knew about the stored rows; call it before `start`."""
+        self.seen_ids.restore(kept.filters)
+        if kept.traces and self._settings.derive:
+            recent_traces(self._store).older.restore(kept.traces)
+
+    def kept(self) -> Kept:
+        """Return what the next process can take over; call it after the thread has ended."""
+        traces = b""
+        # Without deriving it is not recorded since when spans come late.
+        if self._settings.derive:
+            recent = recent_traces(self._store)
+            recent.make_older()
+            traces = recent.older.to_bytes()
+        return Kept(self.seen_ids.filters, traces)
 
     def run(self) -> None:
         """Store and derive until `stop` is called, then once more for the rest."""

@@ -13,7 +13,8 @@ from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet
 from otel_lightning.collector.refresh.rollouts import rollout_rows, totals
 from otel_lightning.collector.refresh.rollouts.rollout_rows import NewRows
 from otel_lightning.collector.refresh.schemas import schemas
-from otel_lightning.collector.refresh.time_ranges.recent_traces import note_earliest, recent_traces
+from otel_lightning.collector.refresh.time_ranges.recent_traces import recent_traces
+from otel_lightning.collector.refresh.time_ranges.time_bounds import note_earliest
 from otel_lightning.collector.store import Store
 from otel_lightning.collector.store.sql_text import literal
 from otel_lightning.collector.store.tables import ROLLOUT_ROWS

@@ -19,7 +19,7 @@ from otel_lightning.collector.serve.watches.supervision import Supervisor
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Server, Store
-from otel_lightning.collector.store.deduplication import kept_filters
+from otel_lightning.collector.store.deduplication.kept_filters import Kept
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Parts:
 
 
 def start_parts(
-    settings: Settings, store: Store, run: Run, most_connections: int, filters: kept_filters.Filters
+    settings: Settings, store: Store, run: Run, most_connections: int, kept: Kept
 ) -> Parts:
     """Create the parts of the process, and start the loader.
 
@@ -62,14 +62,14 @@ def start_parts(
         store: The store, open for writing.
         run: The notes on how the runs before ended, and this one.
         most_connections: Highest number of open connections.
-        filters: The filters of stored ids that the run before has kept.
+        kept: What the run before knew about the stored rows.
     """
     server = _server(store, settings)
     spool = Spool(spool_folder(settings.store))
     try:
         alarms = Alarms(alarms_file(settings.store), settings.refuse_after)
         loader = Loader(store.cursor(), spool, settings.loader, alarms)
-        loader.seen_ids.restore(filters)
+        loader.restore(kept)
         _log_previous_end(run, spool)
         _register_functions(store, loader, settings.store)
         idle_connections = IdleConnections(_ports(settings, server), most_connections)

@@ -94,10 +94,10 @@ def _serve(
     with starting(settings.store):
         store = _open(settings)
         stopping.run = run = Run(settings.store)
-    filters = kept_filters.take(settings.store)
+    kept = kept_filters.take(settings.store)
     erase_spilled(settings.store)
     _prepare_memory()
-    parts = start_parts(settings, store, run, bound.connections, filters)
+    parts = start_parts(settings, store, run, bound.connections, kept)
     try:
         parts.start_watches()
         with _stopping_without_threads(stopping):
@@ -108,7 +108,7 @@ def _serve(
         _drain(parts.spool, parts.loader, stopping, echo)
         store.close()
         parts.alarms.end()
-        kept_filters.keep(settings.store, parts.loader.seen_ids.filters)
+        kept_filters.keep(settings.store, parts.loader.kept())
 
 
 @contextmanager

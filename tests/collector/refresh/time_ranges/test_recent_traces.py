@@ -48,6 +48,14 @@ def test_spans_that_come_one_by_one_in_any_order_give_the_tables_of_all_at_once(
             if chance.random() < 0.1:  # as at a new start
                 recent_traces(store).clear()
                 known = SeenIds(store)
+            if chance.random() < 0.3:  # as when many other traces came
+                recent_traces(store).make_older()
+            if chance.random() < 0.3:  # as at a new start after an orderly stop
+                recent = recent_traces(store)
+                recent.make_older()
+                kept = recent.older.to_bytes()
+                recent.clear()
+                recent.older.restore(kept)
         while refresh(store):
             pass
         assert tables(store, COMPARED) == expected
@@ -95,12 +103,42 @@ def test_rows_that_stayed_while_their_rollout_was_written_again_are_found() -> N
     assert rows["rollout_rows"] == '"start_time" >= make_timestamp_ns(2)'
 
 
-def test_the_oldest_traces_are_forgotten() -> None:
-    recent = RecentTraces(most=2)
+def test_the_oldest_traces_are_forgotten_if_they_were_not_derived() -> None:
+    recent = RecentTraces(most=2, spare=0)
     for number, trace_id in enumerate("abc"):
         recent.arrived([trace_id], [True], number)
     assert recent.received_since(["a"]) == EVERYWHERE
     assert recent.received_since(["b", "c"]) == '"received_at" >= make_timestamp_ns(1)'
+
+
+def test_the_oldest_traces_are_remembered_to_the_second() -> None:
+    recent = RecentTraces(most=2, spare=1)
+    for number, trace_id in enumerate("abcd", 7):
+        recent.arrived([trace_id], [True], number * SECOND_NS + 5)
+        recent.wrote_keys([trace_id], number * SECOND_NS + 6)
+        recent.derived([trace_id], [], {"llm_calls": number * SECOND_NS + 4, "unread_spans": None})
+    assert len(recent.older) == 2
+    assert (
+        recent.received_since(["a", "d"]) == f'"received_at" >= make_timestamp_ns({7 * SECOND_NS})'
+    )
+    assert recent.keys_since("b") == f'"added_at" >= make_timestamp_ns({8 * SECOND_NS})'
+    rows = recent.rows_since(["a"])
+    assert rows["llm_calls"] == f'"start_time" >= make_timestamp_ns({7 * SECOND_NS})'
+    assert (rows["unread_spans"], rows["tool_calls"]) == (EVERYWHERE, NOWHERE)
+
+
+def test_spans_that_come_late_in_an_older_trace_are_found() -> None:
+    recent = RecentTraces()
+    recent.arrived(["a"], [True], 7 * SECOND_NS)
+    recent.derived(["a"], [], {"llm_calls": 3 * SECOND_NS})
+    recent.make_older()
+    recent.arrived(["a"], [False], 9 * SECOND_NS)
+    assert recent.late_since("a") == 9 * SECOND_NS
+    # It is not derived now, so it is not known since when it has such spans.
+    recent.make_older()
+    recent.arrived(["a"], [False], 11 * SECOND_NS)
+    assert recent.late_since("a") is None
+    assert recent.received_since(["a"]) == EVERYWHERE
 
 
 def test_after_a_load_that_was_undone_everything_is_searched(tmp_path: Path) -> None:

@@ -23,10 +23,19 @@ from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import open_store
 from otel_lightning.collector.store.deduplication import kept_filters
-from otel_lightning.collector.store.deduplication.kept_filters import filters_file, keep, take
+from otel_lightning.collector.store.deduplication.kept_filters import (
+    NOTHING,
+    Kept,
+    filters_file,
+    keep,
+    take,
+)
 from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
 SENT = [Request("traces", 1, trace_request(*"abc").SerializeToString())]
+
+TRACES = b"some bytes"
+"""Stands for the times of traces."""
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +50,7 @@ def path(tmp_path: Path) -> Path:
     with open_store(path) as store:
         known = SeenIds(store)
         assert load(store, SENT, known, dead_letters=tmp_path) == len("abc")
-    keep(path, known.filters)
+    keep(path, Kept(known.filters, TRACES))
     return path
 
 
@@ -49,7 +58,8 @@ def test_kept_filters_know_what_is_stored_without_reading_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert filters_file(path).stat().st_mode & 0o777 == 0o600
-    filters = take(path)
+    filters, traces = take(path)
+    assert traces == TRACES
     assert not filters_file(path).exists()
     other = [Request("traces", 2, trace_request(*"xyz").SerializeToString())]
     with open_store(path) as store:
@@ -64,8 +74,8 @@ def test_kept_filters_know_what_is_stored_without_reading_it(
         assert load(store, SENT, known, dead_letters=path.parent) == 0
         assert load(store, other, known, dead_letters=path.parent) == len("xyz")
         assert load(store, other, known, dead_letters=path.parent) == 0
-    keep(path, known.filters)
-    assert {name: [one.rows for one in some] for name, some in take(path).items()} == {
+    keep(path, Kept(known.filters))
+    assert {name: [one.rows for one in some] for name, some in take(path).filters.items()} == {
         name: [one.rows for one in some] for name, some in known.filters.items()
     }
 
@@ -73,26 +83,26 @@ def test_kept_filters_know_what_is_stored_without_reading_it(
 def test_filters_of_a_store_that_was_written_since_are_not_used(path: Path) -> None:
     with open_store(path) as store:
         store.execute("CREATE TABLE mine (n INTEGER)")
-    assert take(path) == {}
+    assert take(path) == NOTHING
     assert not filters_file(path).exists()
 
 
 def test_filters_of_another_file_are_not_used(path: Path, tmp_path: Path) -> None:
     path.rename(tmp_path / "away")
     path.write_bytes((tmp_path / "away").read_bytes())  # as when a backup is restored
-    assert take(path) == {}
+    assert take(path) == NOTHING
 
 
 def test_filters_of_another_duckdb_are_not_used(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(duckdb, "__version__", "1.99.0")  # its `hash` may differ
-    assert take(path) == {}
+    assert take(path) == NOTHING
 
 
 def test_filters_beside_a_log_of_duckdb_are_not_used(path: Path) -> None:
     path.with_name(path.name + ".wal").write_bytes(b"a process died")
-    assert take(path) == {}
+    assert take(path) == NOTHING
 
 
 @pytest.mark.parametrize("at", [0, 30, 1_000, -1])
@@ -100,41 +110,41 @@ def test_damaged_filters_are_not_used(at: int, path: Path) -> None:
     content = bytearray(filters_file(path).read_bytes())
     content[at] ^= 1
     filters_file(path).write_bytes(content)
-    assert take(path) == {}
+    assert take(path) == NOTHING
 
 
 def test_a_part_of_the_filters_is_not_used(path: Path) -> None:
     file = filters_file(path)
     file.write_bytes(file.read_bytes()[:-1])
-    assert take(path) == {}
+    assert take(path) == NOTHING
 
 
 def test_filters_with_ids_that_were_erased_are_not_kept(path: Path) -> None:
-    filters = take(path)
+    kept = take(path)
     with (
         open_store(path, to_serve=True) as store,
         closing(Spool(spool_folder(path))) as spool,
     ):
         store.serve("127.0.0.1:1")
         loader = Loader(store.cursor(), spool, LoaderSettings(), Alarms(refuse_after=60.0))
-        loader.seen_ids.restore(filters)
+        loader.seen_ids.restore(kept.filters)
         loader.start()
         try:
             everything = Selection(where="span_id IS NOT NULL")
             assert erase_served(loader, store.served_file(), everything).traces
         finally:
             loader.stop()
-    keep(path, loader.seen_ids.filters)
-    assert take(path) == {}
+    keep(path, loader.kept())
+    assert take(path) == NOTHING
 
 
 def test_filters_of_few_ids_are_not_kept(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_filters, "LEAST_IDS", 1_000)
-    filters = take(path)
-    keep(tmp_path / "t.duckdb", filters)
-    assert filters
+    kept = take(path)
+    keep(tmp_path / "t.duckdb", kept)
+    assert kept != NOTHING
     assert not filters_file(path).exists()
 
 

@@ -20,7 +20,7 @@ from otel_lightning.collector.refresh.rollouts.labels import (
     stored_kinds,
 )
 from otel_lightning.collector.refresh.rollouts.totals import Calls, Totals
-from otel_lightning.collector.refresh.time_ranges.recent_traces import EarliestTimes, note_earliest
+from otel_lightning.collector.refresh.time_ranges.time_bounds import EarliestTimes, note_earliest
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.collector.store.tables import ROLLOUT_ROWS
 

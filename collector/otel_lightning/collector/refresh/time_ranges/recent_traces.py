@@ -4,61 +4,35 @@ A trace id is random, so a search for it reads the ids of a whole table, and cos
 the store is. Times are not: DuckDB skips blocks of rows that are all older than a condition asks
 for. So this process remembers, for the traces that came or were derived last, since when their
 spans were received, and the earliest time among the rows that were derived from them. Reading or
-deleting their rows then costs the same in a store of any size. For any other trace whole tables are
-searched.
+deleting their rows then costs the same in a store of any size. Of two million traces before these
+it remembers the same in a shorter form (`older_traces.py`), also across an orderly stop. For any
+other trace whole tables are searched.
 
 It is valid only while this process is the only one that stores and derives, as `SeenIds` is.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import NamedTuple
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from otel_lightning.collector.refresh.time_ranges.key_ranges import KeyRanges
+from otel_lightning.collector.refresh.time_ranges.older_traces import OlderTraces
+from otel_lightning.collector.refresh.time_ranges.time_bounds import (
+    TIMES,
+    EarliestTimes,
+    TimeBounds,
+    merged,
+)
 from otel_lightning.collector.store import Sql, Store
 
 MOST_TRACES = 100_000
-"""Number of traces that are remembered; each takes some 300 bytes."""
+"""Number of traces that are remembered as a whole; each takes some 300 bytes."""
+SPARE = 1 << 14
+"""Number of traces more that are remembered before so many become older traces, at once."""
 EVERYWHERE = Sql("TRUE")
 """The condition that searches a whole table."""
 NOWHERE = Sql("FALSE")
 """The condition of a table that has no rows of these traces."""
-TIMES = {
-    "llm_calls": "start_time",
-    "tool_calls": "start_time",
-    "agent_runs": "start_time",
-    "retrievals": "start_time",
-    "arms": "time",
-    "reward_events": "time",
-    "rollout_rows": "start_time",
-    "unread_spans": None,
-    "rollout_tasks": None,
-}
-"""The column of each derived table that bounds a search; None if the table has no times."""
-
-EarliestTimes = dict[str, int | None]
-"""The earliest time of rows by table, in Unix nanoseconds; None if a row has no time. A table
-without rows is missing."""
-
-
-class TimeBounds(NamedTuple):
-    """Lower bounds of the times of one trace's rows, in Unix nanoseconds."""
-
-    received_ns: int
-    """No span or log record of the trace was received before this."""
-    derived: EarliestTimes
-    """The earliest times of the derived rows; shared by the traces of one batch."""
-    keys_ns: int | None = None
-    """No key of the trace was written before this; None if it has none."""
-    late_ns: int | None = None
-    """No span or log record that came since the trace was derived was received before this; None if
-    none came."""
-
-
 UNKNOWN = TimeBounds(0, {}, 0)
 """The bounds of a trace whose spans and keys may be of any time."""
 
@@ -66,9 +40,11 @@ UNKNOWN = TimeBounds(0, {}, 0)
 class RecentTraces:
     """The time bounds of the traces that were received or derived last."""
 
-    def __init__(self, most: int = MOST_TRACES) -> None:
+    def __init__(self, most: int = MOST_TRACES, spare: int = SPARE) -> None:
         self._bounds: dict[str, TimeBounds] = {}
-        self._most = most
+        self._most, self._spare = most, spare
+        self.older = OlderTraces()
+        """The traces that were in `_bounds` before."""
         self.keys = KeyRanges()
         """The times between which the keys of all traces were written."""
         self._replaced: set[str] | None = None
@@ -81,7 +57,9 @@ class RecentTraces:
             are_new: For each, whether nothing of the trace was stored before.
             received_ns: None of them was received before this, Unix nanoseconds.
         """
-        for trace_id, is_new in zip(trace_ids, are_new, strict=True):
+        arrived = dict(zip(trace_ids, are_new, strict=True))
+        self._recall([trace_id for trace_id, is_new in arrived.items() if not is_new])
+        for trace_id, is_new in arrived.items():
             if bounds := self._bounds.get(trace_id):
                 late_ns = (
                     received_ns if bounds.late_ns is None else min(received_ns, bounds.late_ns)
@@ -94,9 +72,8 @@ class RecentTraces:
 
     def wrote_keys(self, trace_ids: Iterable[str], now_ns: int) -> None:
         """Record that keys of traces were written; their former keys are deleted."""
-        for trace_id in trace_ids:
-            if bounds := self._bounds.get(trace_id):
-                self._bounds[trace_id] = bounds._replace(keys_ns=now_ns)
+        for trace_id in self.remembered(trace_ids):
+            self._bounds[trace_id] = self._bounds[trace_id]._replace(keys_ns=now_ns)
 
     def derived(
         self,
@@ -116,13 +93,14 @@ class RecentTraces:
         traces, some, noted = list(trace_ids), list(in_part), self._replaced
         if noted is not None:
             noted.update(traces, some)
+        self._recall([*traces, *unchanged, *some])
         for trace_id in traces:
             # Last, so forgotten last. Of an unknown trace only the bounds of these rows are known.
             previous = self._bounds.pop(trace_id, UNKNOWN)
             self._bounds[trace_id] = previous._replace(derived=earliest, late_ns=None)
         for trace_id in (*unchanged, *some):
             if bounds := self._bounds.get(trace_id):
-                derived = _merged(bounds.derived, earliest)
+                derived = merged(bounds.derived, earliest)
                 self._bounds[trace_id] = bounds._replace(derived=derived, late_ns=None)
         self._shorten()
 
@@ -142,6 +120,8 @@ class RecentTraces:
 
     def remembered(self, trace_ids: Iterable[str]) -> list[str]:
         """Return those of these traces whose time bounds are known."""
+        trace_ids = list(trace_ids)
+        self._recall(trace_ids)
         return [trace_id for trace_id in trace_ids if trace_id in self._bounds]
 
     def received_since(self, trace_ids: Iterable[str]) -> Sql:
@@ -175,49 +155,40 @@ class RecentTraces:
             return dict.fromkeys(TIMES, EVERYWHERE)
         earliest: EarliestTimes = {}
         for one in {id(one.derived): one.derived for one in bounds}.values():
-            earliest = _merged(earliest, one)
+            earliest = merged(earliest, one)
         return {table: _rows_since(table, earliest) for table in TIMES}
 
     def clear(self) -> None:
         """Forget all traces and keys: whole tables are searched again."""
         self._bounds.clear()
+        self.older.clear()
         self.keys.clear()
 
+    def make_older(self, left: int = 0) -> None:
+        """Make older traces of all but the last ones."""
+        oldest = [*islice(self._bounds, max(len(self._bounds) - left, 0))]
+        self.older.add({trace_id: self._bounds.pop(trace_id) for trace_id in oldest})
+
     def _all(self, trace_ids: Iterable[str]) -> list[TimeBounds] | None:
+        trace_ids = list(trace_ids)
+        self._recall(trace_ids)
         bounds = [self._bounds.get(trace_id) for trace_id in trace_ids]
         known_bounds = [one for one in bounds if one is not None]
         return known_bounds if len(known_bounds) == len(bounds) else None
 
+    def _recall(self, trace_ids: Sequence[str]) -> None:
+        """Take those of these traces that are older ones back among the recent ones."""
+        if missing := [one for one in trace_ids if one not in self._bounds]:
+            self._bounds |= self.older.find(missing)
+
     def _shorten(self) -> None:
-        for trace_id in [*islice(self._bounds, max(len(self._bounds) - self._most, 0))]:
-            del self._bounds[trace_id]
+        if len(self._bounds) > self._most + self._spare:
+            self.make_older(self._most)
 
 
 def recent_traces(store: Store) -> RecentTraces:
     """Return the recent traces of an open store; a transaction that is undone clears them."""
     return store.cache(RecentTraces)
-
-
-def note_earliest(table: str, rows: pa.Table, earliest: EarliestTimes) -> None:
-    """Record the earliest time of some new rows of a table."""
-    if table not in TIMES or not len(rows):
-        return
-    column = TIMES[table]
-    time_ns = None
-    if column is not None and not rows[column].null_count:
-        time_ns = int(pc.min(rows[column].cast(pa.timestamp("ns")).cast(pa.int64())).as_py())
-    earliest[table] = time_ns if table not in earliest else _lower(earliest[table], time_ns)
-
-
-def _merged(one: EarliestTimes, other: EarliestTimes) -> EarliestTimes:
-    merged = dict(one)
-    for table, time_ns in other.items():
-        merged[table] = _lower(merged[table], time_ns) if table in merged else time_ns
-    return merged
-
-
-def _lower(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else min(one, other)
 
 
 def _rows_since(table: str, earliest: EarliestTimes) -> Sql:

@@ -68,9 +68,9 @@ class SeenIds:
         """The filters to keep for the next process, by table."""
         return self._filters if self.may_be_kept else {}
 
-    def restore(self, filters: Filters) -> None:
+    def restore(self, filters: Mapping[str, list[BloomFilter]]) -> None:
         """Take over filters of all stored ids, instead of building them from the tables."""
-        self._filters = filters
+        self._filters = {**filters}
 
     def unknown(
         self,
