@@ -18,10 +18,9 @@ class _Continuation(NamedTuple):
 
     later: LlmCall
     earlier: LlmCall
-    rival: LlmCall | None = None
-    """Another call with the same history that no call had continued by then, if there is one."""
-    is_named: bool = False
-    """Whether the later call names the response of the earlier one."""
+    found_by: tuple[str, str] | None = None
+    """Hash and scope by which the earlier call was found; None if it was named, or continued
+    before."""
 
 
 @dataclass(slots=True)
@@ -56,21 +55,25 @@ class _Earlier:
             while open_calls and place_of(open_calls[-1]) in self.continued:
                 open_calls.pop()
             if open_calls:
-                return self._latest(call, open_calls)
+                return _Continuation(call, self._latest(call, open_calls), key)
         # Every match is continued already: this call branches off a history, as a retry does.
         flat = (key for group in reversed(keys) for key in group)
         latest = next((self.latest[key] for key in flat if key in self.latest), None)
         return _Continuation(call, latest) if latest else None
 
-    def _latest(self, call: LlmCall, open_calls: Sequence[LlmCall]) -> _Continuation:
-        """Return the continuation of the latest call, with the latest of another run as a rival."""
-        if len(open_calls) == 1:
-            return _Continuation(call, open_calls[0])
-        latest = [one for one in open_calls[-COMPARED:] if place_of(one) not in self.continued]
-        of_model = [one for one in latest if one.request_model == call.request_model] or latest
-        earlier = of_model.pop()
-        others = (one for one in reversed(of_model) if one.trace_id != earlier.trace_id)
-        return _Continuation(call, earlier, next(others, None))
+    def _latest(self, call: LlmCall, open_calls: Sequence[LlmCall]) -> LlmCall:
+        """Return the latest call that is not continued, of the same model if there is one."""
+        latest = open_calls[-1]
+        if len(open_calls) == 1 or latest.request_model == call.request_model:
+            return latest
+        return next(
+            (
+                one
+                for one in reversed(open_calls[-COMPARED:])
+                if one.request_model == call.request_model and place_of(one) not in self.continued
+            ),
+            latest,
+        )
 
 
 def continuations(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[LlmCall, LlmCall]]:
@@ -81,14 +84,13 @@ def continuations(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[LlmC
     once in time order, so the cost grows with the number of messages and not with the number of
     pairs of calls.
 
-    Runs with the same messages at the same time cannot be told apart, so nothing continues the
-    calls that they have in common.
+    Runs with the same messages at the same time cannot be told apart by them. They are continued in
+    the order in which their calls ended.
     """
     found = list(_found(calls, nodes))
-    in_common = _in_common(found)
+    in_order = _in_order(found)
     for one in found:
-        if one.is_named or place_of(one.earlier) not in in_common:
-            yield one.later, one.earlier
+        yield one.later, in_order.get(place_of(one.later), one.earlier)
 
 
 def _found(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[_Continuation]:
@@ -100,7 +102,7 @@ def _found(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[_Continuation]:
             continue
         named = ended.by_response.get(_previous_response(call) or "")
         found = (
-            (_Continuation(call, named, is_named=True) if named else None)
+            (_Continuation(call, named) if named else None)
             or ended.find(call, scopes)
             or started.find(call, scopes)
         )
@@ -111,25 +113,24 @@ def _found(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[_Continuation]:
             yield found
 
 
-def _in_common(found: Sequence[_Continuation]) -> set[Place]:
-    """Return the calls that runs at the same time have in common.
+def _in_order(found: Iterable[_Continuation]) -> dict[Place, LlmCall]:
+    """Return what each call continues if several calls of other traces had the same messages."""
+    alike: dict[tuple[object, ...], list[_Continuation]] = defaultdict(list)
+    for one in found:
+        if one.found_by and one.later.trace_id != one.earlier.trace_id:
+            alike[(*one.found_by, one.earlier.request_model)].append(one)
+    in_order: dict[Place, LlmCall] = {}
+    for several in alike.values():
+        earlier = sorted((one.earlier for one in several), key=_known_end)
+        in_order |= {
+            place_of(one.later): other for one, other in zip(several, earlier, strict=True)
+        }
+    return in_order
 
-    Two runs are at the same time if their calls overlap, or if each has a later call that starts
-    after both. A call that nothing continues is the last one of a run that may have ended before.
-    """
-    continued = {place_of(one.earlier) for one in found if not one.is_named}
-    in_common: set[Place] = set()
-    for _, earlier, rival, _ in found:
-        if rival and (place_of(rival) in continued or _overlap(rival, earlier)):
-            in_common |= {place_of(earlier), place_of(rival)}
-    return in_common
 
-
-def _overlap(one: LlmCall, other: LlmCall) -> bool:
-    if one.late_end or other.late_end:
-        return False
-    starts = one.latest_start_ns, other.latest_start_ns
-    return max(starts) < min(one.end_ns or 0, other.end_ns or 0)
+def _known_end(call: LlmCall) -> int:
+    """Return the time from which on a call may be continued, in Unix nanoseconds."""
+    return call.latest_start_ns if call.late_end else call.end_ns or 0
 
 
 def _previous_response(call: LlmCall) -> str | None:
