@@ -178,7 +178,8 @@ class RecentTraces:
 
     def _recall(self, trace_ids: Sequence[str]) -> None:
         """Take those of these traces that are older ones back among the recent ones."""
-        if missing := [one for one in trace_ids if one not in self._bounds]:
+        # A log record may be without a trace.
+        if missing := [one for one in trace_ids if one and one not in self._bounds]:
             self._bounds |= self.older.find(missing)
 
     def _shorten(self) -> None:
