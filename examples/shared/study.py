@@ -43,6 +43,9 @@ class Size:
     """How much a study does."""
 
     tasks: int = 200
+    """Tasks to learn weights from."""
+    prompt_tasks: int = 200
+    """Tasks to learn prompts from; the gate takes about half of them."""
     samples: int = 3
     held_out: int = 100
     held_out_samples: int = 2
@@ -53,7 +56,8 @@ class Size:
     rounds: int = 3
     """Rounds of the loop, where prompts are learned."""
     gate_samples: int = 4
-    """Rollouts of a task in the gate of the loop, where prompts are learned."""
+    """Rollouts of a task in the gate of the loop, where prompts are learned. With one of each task,
+    fewer rollouts are enough (McNemar's test)."""
     controls: int = 5
     """Prompts that are written from shuffled rewards. One in three lines that are written without
     knowledge is right by chance, so what one control gains has a standard deviation of 0.15."""
@@ -66,6 +70,7 @@ class Size:
 
 QUICK = Size(
     tasks=100,
+    prompt_tasks=160,
     samples=1,
     held_out=60,
     held_out_samples=1,
@@ -73,7 +78,7 @@ QUICK = Size(
     batch=24,
     greedy=False,
     rounds=2,
-    gate_samples=2,
+    gate_samples=1,
     controls=2,
     arm_jobs=1,
     trains_first=False,
@@ -188,7 +193,9 @@ def tasks_of_study(one: Study) -> tuple[Sequence[Task], Sequence[Task]]:
         name: [line for line in lines if line["metadata"]["split"] == name]
         for name in ("train", "heldout")
     }
-    train, held_out = split["train"][: one.size.tasks], split["heldout"][: one.size.held_out]
+    size = one.size
+    count = size.prompt_tasks if one.example.LEARNS == "prompts" else size.tasks
+    train, held_out = split["train"][:count], split["heldout"][: size.held_out]
     return as_tasks(train, "train"), as_tasks(held_out, "held-out")
 
 

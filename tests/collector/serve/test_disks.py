@@ -271,11 +271,11 @@ def test_a_quota_that_is_used_up_is_told_and_passes_without_loss(
 
 
 def large_request() -> ExportTraceServiceRequest:
-    """8 MB that are not compressed away."""
-    request = trace_request(*["chat"] * 100)
+    """8 MB that are not compressed away, in texts short enough for checkpoints to merge them."""
+    request = trace_request(*["chat"] * 400)
     for span in request.resource_spans[0].scope_spans[0].spans:
         text = span.attributes.add(key="gen_ai.input.messages").value
-        text.string_value = os.urandom(40_000).hex()
+        text.string_value = os.urandom(10_000).hex()
     return request
 
 

@@ -22,7 +22,7 @@ from otel_lightning.collector.refresh.time_ranges.recent_traces import (
     NOWHERE,
     recent_traces,
 )
-from otel_lightning.collector.store import Sql, Store, statement
+from otel_lightning.collector.store import Sql, Store, StoreError, statement
 from otel_lightning.collector.store.sql_text import Value
 
 CROWD = 1_000
@@ -78,6 +78,8 @@ class ClosedSet:
         self._steps = 0
         """Number of steps in which keys were followed."""
         self._received = self._recent.received_since(self._frontier)
+        self._counted = 0
+        """Number of spans that the traces to read next had when they were counted, at least."""
         self._table = sorted_copy.source(store, spans_at_once, self._received)
 
     def suspend(self) -> None:
@@ -131,6 +133,10 @@ class ClosedSet:
         self._read += self._frontier
         left_out = set(but)
         self._choose([one for one in self._frontier if one not in left_out])
+        counted = (
+            "SELECT coalesce(sum(spans), 0) FROM stale WHERE kind = 'trace' AND id IN (FROM chosen)"
+        )
+        self._counted = int(self._store.column(counted)[0])
         return read_logs(self._store, Sql(LOGS_OF_CHOSEN.format(self._received)))
 
     @property
@@ -146,14 +152,14 @@ class ClosedSet:
         # The copy has the stale traces only; those that keys lead to are read from `spans`.
         table, self._table = self._table, "spans"
         received = self._received if table == "spans" else EVERYWHERE
-        return stream_spans(self._store, OF_CHOSEN, received, table)
+        return _read(self._store, self._counted, received, table)
 
     def spans_apart(self) -> Iterator[pa.RecordBatch]:
         """Yield what `spans` does, by a connection of its own, so perhaps in another thread.
 
         Do not call it if `has_copy`.
         """
-        return _read_apart(self._store.cursor(), self._chosen, self._received)
+        return _read_apart(self._store.cursor(), self._chosen, self._counted, self._received)
 
     def follow(self, keys: TiedKeys) -> None:
         """Write the keys of the stale traces, and go on to the traces that share one of them.
@@ -336,8 +342,34 @@ def _choose(store: Store, trace_ids: Sequence[str]) -> None:
     store.insert("chosen", pa.table({"trace_id": pa.array(trace_ids, pa.string())}))
 
 
-def _read_apart(store: Store, trace_ids: list[str], received: Sql) -> Iterator[pa.RecordBatch]:
-    """Yield the spans of traces that meet a condition, and close the connection."""
+def _read_apart(
+    store: Store, trace_ids: list[str], counted: int, received: Sql
+) -> Iterator[pa.RecordBatch]:
+    """Yield the spans of traces as `_read` does, and close the connection."""
     with store:
         _choose(store, trace_ids)
-        yield from stream_spans(store, OF_CHOSEN, received)
+        yield from _read(store, counted, received)
+
+
+def _read(
+    store: Store, counted: int, received: Sql, table: str = "spans"
+) -> Iterator[pa.RecordBatch]:
+    """Yield the spans of the traces of `chosen` that meet a condition.
+
+    A trace whose spans were not found would get no rows, and would not be read again.
+
+    Raises:
+        StoreError: If they are fewer than were counted, and the store has more. An error drops what
+            is remembered of times, so the next attempt searches the whole table.
+    """
+    read = 0
+    for batch in stream_spans(store, OF_CHOSEN, received, table):
+        read += len(batch)
+        yield batch
+    if read < counted:
+        stored = store.column(f"SELECT count(*) FROM spans WHERE {OF_CHOSEN}")[0]
+        if int(stored) > read:
+            raise StoreError(
+                f"Only {read} of {stored} spans of the traces to derive were found. They are "
+                "searched for again in the whole table."
+            )
