@@ -12,10 +12,12 @@ from pathlib import Path
 from subprocess import Popen
 
 import pytest
+from support.deliveries import DATA
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
 from support.running import LIMIT_S, background, cli, eventually, written_by
 
+from otel_lightning.collector.derive.tables import PER_TRACE
 from otel_lightning.collector.files.process_file import run_file
 from otel_lightning.collector.last_run import (
     KILLED,
@@ -27,7 +29,9 @@ from otel_lightning.collector.last_run import (
 )
 from otel_lightning.collector.serve.watches.supervision import MANY, WITHIN_SECONDS
 from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store.tables import ROLLOUT_ROWS
 
+CALLS = DATA / "agent_langgraph" / "tasks.otlp.pb"
 COMMAND = (sys.executable, "-m", "otel_lightning.collector", "serve", "--grpc", "none")
 
 
@@ -46,6 +50,23 @@ def logged(store: Path, log: Path) -> Iterator[tuple[Popen[bytes], str]]:
 def sends(http: str, *names: str) -> None:
     for name in names:
         assert send(http, trace_request(name).SerializeToString()).status == 200
+
+
+def test_what_a_killed_process_has_not_derived_is_derived_though_its_mark_is_gone(
+    tmp_path: Path,
+) -> None:
+    store, log = tmp_path / "t.duckdb", tmp_path / "log"
+    rows = "SELECT span_id FROM llm_calls ORDER BY ALL"
+    with logged(store, log) as (process, http):
+        assert send(http, CALLS.read_bytes()).status == 200
+        eventually(lambda: column(store, rows) and column(store, "SELECT id FROM stale") == [])
+        expected = column(store, rows)
+        process.kill()
+        process.wait(LIMIT_S)
+    with open_store(store) as opened:  # as if it had been killed before
+        opened.execute("; ".join(f"DELETE FROM {table}" for table in (*PER_TRACE, ROLLOUT_ROWS)))
+    with logged(store, log):
+        eventually(lambda: column(store, rows) == expected)
 
 
 def test_a_process_that_was_killed_is_reported_with_what_is_read_again(tmp_path: Path) -> None:

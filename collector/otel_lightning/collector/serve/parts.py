@@ -11,6 +11,7 @@ from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.maintain.backup import BACKUP, back_up
 from otel_lightning.collector.maintain.erase_served import FORGET, FORGOTTEN, Forgetting
 from otel_lightning.collector.refresh.refresh import REBUILD, rebuild
+from otel_lightning.collector.refresh.stale import mark_underived
 from otel_lightning.collector.serve.settings import Settings
 from otel_lightning.collector.serve.watches.certificates import CertificateWatch
 from otel_lightning.collector.serve.watches.descriptors import IdleConnections
@@ -70,7 +71,7 @@ def start_parts(
         alarms = Alarms(alarms_file(settings.store), settings.refuse_after)
         loader = Loader(store.cursor(), spool, settings.loader, alarms)
         loader.restore(kept)
-        _log_previous_end(run, spool)
+        _after_previous_end(run, spool, store if settings.loader.derive else None)
         _register_functions(store, loader, settings.store)
         idle_connections = IdleConnections(_ports(settings, server), most_connections)
         certificates = CertificateWatch(settings.tls, alarms) if settings.tls else None
@@ -107,13 +108,17 @@ def _ports(settings: Settings, server: Server) -> set[int]:
     return {int(server.sql.rpartition(":")[2]), *(address.port for address in settings.addresses)}
 
 
-def _log_previous_end(run: Run, spool: Spool) -> None:
-    if run.previous_end:
-        logger.warning(
-            "The last %s. What it acknowledged is kept: %d bytes of the spool are read again.",
-            run.previous_end.sentence,
-            spool.backlog(),
-        )
+def _after_previous_end(run: Run, spool: Spool, store: Store | None) -> None:
+    """Say that the process before was killed, and mark in a store what it may not have derived."""
+    if not run.previous_end:
+        return
+    logger.warning(
+        "The last %s. What it acknowledged is kept: %d bytes of the spool are read again.",
+        run.previous_end.sentence,
+        spool.backlog(),
+    )
+    if store is not None and (count := mark_underived(store)):
+        logger.info("%d traces received shortly before have no derived rows: derived again.", count)
 
 
 def _register_functions(store: Store, loader: Loader, path: Path) -> None:
