@@ -71,7 +71,9 @@ def start_parts(
         alarms = Alarms(alarms_file(settings.store), settings.refuse_after)
         loader = Loader(store.cursor(), spool, settings.loader, alarms)
         loader.restore(kept)
-        _after_previous_end(run, spool, store if settings.loader.derive else None)
+        _log_previous_end(run, spool)
+        if settings.loader.derive and (count := mark_underived(store)):
+            logger.info("%d traces that came last have no derived rows: derived again.", count)
         _register_functions(store, loader, settings.store)
         idle_connections = IdleConnections(_ports(settings, server), most_connections)
         certificates = CertificateWatch(settings.tls, alarms) if settings.tls else None
@@ -108,17 +110,13 @@ def _ports(settings: Settings, server: Server) -> set[int]:
     return {int(server.sql.rpartition(":")[2]), *(address.port for address in settings.addresses)}
 
 
-def _after_previous_end(run: Run, spool: Spool, store: Store | None) -> None:
-    """Say that the process before was killed, and mark in a store what it may not have derived."""
-    if not run.previous_end:
-        return
-    logger.warning(
-        "The last %s. What it acknowledged is kept: %d bytes of the spool are read again.",
-        run.previous_end.sentence,
-        spool.backlog(),
-    )
-    if store is not None and (count := mark_underived(store)):
-        logger.info("%d traces received shortly before have no derived rows: derived again.", count)
+def _log_previous_end(run: Run, spool: Spool) -> None:
+    if run.previous_end:
+        logger.warning(
+            "The last %s. What it acknowledged is kept: %d bytes of the spool are read again.",
+            run.previous_end.sentence,
+            spool.backlog(),
+        )
 
 
 def _register_functions(store: Store, loader: Loader, path: Path) -> None:

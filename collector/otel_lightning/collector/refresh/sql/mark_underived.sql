@@ -1,8 +1,12 @@
 -- Without a time, as `rebuild` marks them: their lag is not measured.
 INSERT INTO stale BY NAME
-SELECT DISTINCT 'trace' AS kind, trace_id AS id
-FROM spans
-WHERE received_at >= (SELECT max(received_at) FROM spans) - to_seconds($seconds)
-    AND trace_id NOT IN (SELECT id FROM stale WHERE kind = 'trace')
-    AND trace_id NOT IN ($derived)
+WITH recent AS MATERIALIZED (
+    SELECT DISTINCT trace_id FROM spans
+    WHERE received_at >= (SELECT max(received_at) FROM spans) - to_seconds($seconds)
+), derived AS (
+    -- Of whole tables, so only what is looked for is kept in memory.
+    SELECT id AS trace_id FROM stale WHERE kind = 'trace' AND id IN (FROM recent)
+    $and_derived
+)
+SELECT 'trace' AS kind, trace_id AS id FROM recent WHERE trace_id NOT IN (FROM derived)
 RETURNING id
