@@ -20,6 +20,7 @@ from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, si
 from otel_lightning.collector.refresh.logs_without_trace import refresh_logs_without_trace
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE, refresh_with_more_memory
 from otel_lightning.collector.refresh.sent_batches import SentBatch, SentBatches
+from otel_lightning.collector.refresh.time_ranges.recent_traces import recent_traces
 from otel_lightning.collector.refresh.workers.pool import WAIT_SECONDS, WorkerPool
 from otel_lightning.collector.refresh.workers.quarantine import MOST_DEATHS, Quarantine
 from otel_lightning.collector.refresh.workers.worker import Worker, WorkerDiedError, WorkerError
@@ -227,6 +228,8 @@ class Refresher:
         except WorkerDiedError as error:
             self._note_death(batch, error)
         except BaseException:
+            # Another thread read the spans, outside of a transaction that would clear this.
+            recent_traces(self._store).clear()
             # The worker may be in the middle of an answer, so it cannot be used again.
             self._sent.end(batch)
             raise
