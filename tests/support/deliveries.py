@@ -10,6 +10,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_lightning.collector.load.batches import Request
+from otel_lightning.collector.refresh.time_ranges.recent_traces import recent_traces
 from otel_lightning.collector.store import Store, open_store
 from support.made_rollouts import deliver
 
@@ -20,6 +21,16 @@ SPLIT = ("logfire/stream_tool", "traceloop_anthropic/error_gather")
 CAPTURES = RECORDED + SPLIT
 TABLES = ("llm_calls", "tool_calls", "agent_runs", "rewards", "arms", "rollouts", "unread_spans")
 DAY_NS = 86_400_000_000_000
+FAR_NS = 2**62
+"""A time in the far future, Unix nanoseconds."""
+
+
+def remember_wrong_times(store: Store) -> None:
+    """Let a store remember of its stale traces that their spans came in the far future."""
+    stale = store.query("SELECT id FROM stale WHERE kind = 'trace'")["id"].to_pylist()
+    recent = recent_traces(store)
+    recent.clear()
+    recent.arrived(stale, [True] * len(stale), FAR_NS)
 
 
 def single_requests(capture: str) -> Iterator[Request]:

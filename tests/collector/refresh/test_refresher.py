@@ -17,7 +17,15 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
-from support.deliveries import DAY_NS, SENT, TABLES, WITH_REWARD, expected, tables
+from support.deliveries import (
+    DAY_NS,
+    SENT,
+    TABLES,
+    WITH_REWARD,
+    expected,
+    remember_wrong_times,
+    tables,
+)
 from support.requests_by_hand import trace_request
 from support.running import LIMIT_S, background, eventually
 
@@ -35,7 +43,6 @@ from otel_lightning.collector.refresh.closed_set.closed_set import ClosedSet, si
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.refresh.sent_batches import SentBatches
-from otel_lightning.collector.refresh.time_ranges.recent_traces import recent_traces
 from otel_lightning.collector.refresh.workers import message_kinds, worker_process, worker_watch
 from otel_lightning.collector.refresh.workers import worker as working
 from otel_lightning.collector.refresh.workers.quarantine import MOST_DEATHS
@@ -141,10 +148,7 @@ def test_spans_that_a_worker_does_not_get_are_an_error_and_are_found_afterwards(
 ) -> None:
     with opened(tmp_path) as (store, refresher):
         load(store, SENT, dead_letters=tmp_path)
-        stale = store.query("SELECT id FROM stale WHERE kind = 'trace'")["id"].to_pylist()
-        recent = recent_traces(store)
-        recent.clear()
-        recent.arrived(stale, [True] * len(stale), 2**62)  # as if they had come long afterwards
+        remember_wrong_times(store)
         with pytest.raises(StoreError, match=r"Only 0 of \d+ spans"):
             derive_all(refresher)
         with suppress(StoreError):  # the batch of the other worker was read before

@@ -79,8 +79,15 @@ def error(span: Span) -> tuple[str | None, str | None]:
     return kind, span.status_message or reading.text(last, "exception.message")
 
 
+LOGFIRE = "logfire."
+"""Prefix of Logfire's scopes."""
 INTERRUPTS = {"GraphInterrupt", "NodeInterrupt"}
 """The exceptions by which LangGraph leaves a tool that waits for a person."""
+
+
+def is_logfires(record: Span | LlmCall) -> bool:
+    """Return whether Logfire wrote a span or a call's record."""
+    return (record.scope_name or "").startswith(LOGFIRE)
 
 
 def is_interrupted(span: Span) -> bool:

@@ -15,10 +15,12 @@ LONG_BYTES = 34 * 1024 * 1024
 """A batch of more bytes, twice `read_ahead.BATCH_BYTES`, has a request so long that a checkpoint
 with it may not fit `--memory`."""
 USUAL_ROW_BYTES, EXCESS_BYTES = 32 * 1024, 16 * 1024 * 1024
-"""The texts of a store count as long once its requests have exceeded so many bytes a row by so many
-bytes: 2,048 rows, which a checkpoint may have to hold in memory at once, may be large then."""
+"""A store has many long texts if its requests had more than `USUAL_ROW_BYTES` for each row, and the
+excess has added up to `EXCESS_BYTES`. A checkpoint that merges row groups holds 2,048 rows in
+memory at once."""
 LEAST_BYTES = 1024 * 1024
-"""With long texts row groups are not merged: a checkpoint of less would make a small one."""
+"""In a store with many long texts, fewer bytes are not worth a checkpoint: its row group would stay
+small, because it is never merged."""
 BLOCKED_SECONDS = 300.0
 """Time without a possible checkpoint after which an alarm is raised."""
 BLOCKED = (

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.deliveries import SENT, TABLES, WITH_REWARD, deliver, tables
+from support.deliveries import (
+    SENT,
+    TABLES,
+    WITH_REWARD,
+    deliver,
+    remember_wrong_times,
+    tables,
+)
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
@@ -166,10 +173,7 @@ def test_after_a_rollback_everything_is_searched(tmp_path: Path) -> None:
 def test_spans_that_are_not_found_are_an_error_and_are_found_afterwards(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store:
         load(store, SENT, dead_letters=tmp_path)
-        stale = store.query("SELECT id FROM stale WHERE kind = 'trace'")["id"].to_pylist()
-        recent = recent_traces(store)
-        recent.clear()
-        recent.arrived(stale, [True] * len(stale), 2**62)  # as if they had come long afterwards
+        remember_wrong_times(store)
         with pytest.raises(StoreError, match=r"Only 0 of \d+ spans"):
             refresh(store)
         while refresh(store):

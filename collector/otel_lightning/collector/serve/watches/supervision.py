@@ -140,7 +140,11 @@ class Supervisor(BackgroundThread):
                 self._loader.lag.watch(self.oldest_ns())
 
     def _look_at_link(self) -> None:
-        """Storing goes on: nobody would look at a spool beside a file that has lost its link."""
+        """Raise an alarm while the link leads to another file than the one that is stored into.
+
+        Storing goes on. Otherwise requests would wait on the spool beside a file without a link,
+        where nobody looks for them.
+        """
         if self.link is None:
             return
         if (file := self.link.resolve()) == self._store:

@@ -26,7 +26,8 @@ from otel_lightning.collector.store.deduplication.bloom_filter import BloomFilte
 logger = logging.getLogger(__name__)
 
 FORMAT = 2
-"""Raise it when an id gets other bits: when its key, or `BloomFilter`, is computed otherwise."""
+"""Raise it when the file gets other parts, or an id other bits: when its key, or `BloomFilter`, is
+computed otherwise."""
 LEAST_IDS = 500_000
 """Filters of fewer ids are not kept: to build them takes less than half a second."""
 Filters = dict[str, list[BloomFilter]]

@@ -41,8 +41,8 @@ LAST_PIECES = {"opentelemetry.instrumentation.google_generativeai"}
 answers were streamed."""
 LOSE_ARGUMENTS = {"@traceloop/instrumentation-anthropic", "opentelemetry.instrumentation.bedrock"}
 """The scopes of packages that lose the arguments of tool calls in streams of Anthropic's models."""
-LOGFIRE, LOGFIRES_STREAMS = "logfire.", "streaming response from "
-"""Prefixes of Logfire's scopes, and of the messages in which it records the ends of streams."""
+LOGFIRES_STREAMS = "streaming response from "
+"""Prefix of the messages in which Logfire records the ends of streams."""
 SCRUBBED = "logfire.scrubbed"
 """Logfire's key of the places of the values that it replaced, which seemed to be secrets."""
 OF_MESSAGES = {
@@ -211,7 +211,7 @@ def _is_left(call: LlmCall, span: Span, attributes: Attributes) -> bool:
     Logfire gives the end of a stream as a finish reason, and writes none if the stream broke off or
     the client left it. Early versions wrote no reason of tool calls either.
     """
-    if not (span.scope_name or "").startswith(LOGFIRE) or call_messages.REASONS in attributes:
+    if not span_rows.is_logfires(span) or call_messages.REASONS in attributes:
         return False
     is_of_stream = attributes.get("logfire.msg_template", "").startswith(LOGFIRES_STREAMS)
     is_stated = any("finish_reason" in message for message in call.output_messages or ())

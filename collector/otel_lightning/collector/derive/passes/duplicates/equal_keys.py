@@ -13,6 +13,7 @@ from otel_lightning.collector.derive.passes.duplicates.merged_records import (
     tool_call_ids,
 )
 from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.derive.span_rows import is_logfires
 from otel_lightning.collector.derive.span_tree import Nodes, Place
 from otel_lightning.collector.derive.text.json_text import dumps
 
@@ -77,17 +78,13 @@ def _late_answers(records: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[Ll
     for call in sorted(records, key=time_order.of_call):
         key = _request_key(call, nodes)
         # Logfire writes the answer of a stream as a log: a span that starts and ends at one time.
-        if is_instant(call) and (call.error_type or has_output(call) or _is_logfires(call)):
+        # It does so even of a stream that it got nothing of.
+        if is_instant(call) and (call.error_type or has_output(call) or is_logfires(call)):
             unanswered = waiting.get(key) or waiting.get(_without_error(key))
             if unanswered:
                 yield unanswered.pop(), call
         elif not has_output(call):
             waiting[key].append(call)
-
-
-def _is_logfires(call: LlmCall) -> bool:
-    """Return whether Logfire wrote a record: it does so even of a stream that it got nothing of."""
-    return (call.scope_name or "").startswith("logfire.")
 
 
 def _request_key(call: LlmCall, nodes: Nodes) -> tuple[Any, ...]:
