@@ -129,8 +129,9 @@ def test_lost_answers_are_those_that_later_inputs_go_on_with() -> None:
     assert [tool.llm_span_id for tool in derived.tool_calls] == ["s0", "s5"]
 
 
-def test_runs_at_once_whose_answers_are_lost_are_not_mixed() -> None:
-    firsts = streamed(0), streamed(0.5)
+@pytest.mark.parametrize("at", [0.5, 3], ids=["overlapping calls", "calls in turn"])
+def test_runs_at_once_whose_answers_are_lost_are_not_mixed(at: float) -> None:
+    firsts = streamed(0), streamed(at)
     derived = derive([*firsts, streamed(5, *called("c1")), streamed(6, *called("c2"))], [])
     assert len({call.rollout_id for call in derived.llm_calls}) == 4
     assert not any(call.output_messages for call in derived.llm_calls)

@@ -21,6 +21,8 @@ class _Continuation(NamedTuple):
     found_by: tuple[str, str] | None = None
     """Hash and scope by which the earlier call was found; None if it was named, or continued
     before."""
+    rival: LlmCall | None = None
+    """If answers are lost: another call with the same input that no call had continued by then."""
 
 
 @dataclass(slots=True)
@@ -55,7 +57,9 @@ class _Earlier:
             while open_calls and place_of(open_calls[-1]) in self.continued:
                 open_calls.pop()
             if open_calls:
-                return _Continuation(call, self._latest(call, open_calls), key)
+                earlier = self._latest(call, open_calls)
+                rival = self._rival(earlier, open_calls) if earlier.lost_answers else None
+                return _Continuation(call, earlier, key, rival)
         # Every match is continued already: this call branches off a history, as a retry does.
         flat = (key for group in reversed(keys) for key in group)
         latest = next((self.latest[key] for key in flat if key in self.latest), None)
@@ -75,6 +79,15 @@ class _Earlier:
             latest,
         )
 
+    def _rival(self, earlier: LlmCall, open_calls: Sequence[LlmCall]) -> LlmCall | None:
+        """Return the latest call of another trace and the same model that is not continued."""
+        others = (
+            one
+            for one in reversed(open_calls[-COMPARED:])
+            if one.trace_id != earlier.trace_id and one.request_model == earlier.request_model
+        )
+        return next((one for one in others if place_of(one) not in self.continued), None)
+
 
 def continuations(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[LlmCall, LlmCall]]:
     """Yield (call, earlier call) for each call that continues an earlier one.
@@ -85,12 +98,14 @@ def continuations(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[LlmC
     pairs of calls.
 
     Runs with the same messages at the same time cannot be told apart by them. They are continued in
-    the order in which their calls ended.
+    the order in which their calls ended. If their answers are lost, nothing continues these calls:
+    an answer that the later call repeats would be given to either.
     """
     found = list(_found(calls, nodes))
-    in_order = _in_order(found)
+    in_order, ambiguous = _in_order(found), _ambiguous(found)
     for one in found:
-        yield one.later, in_order.get(place_of(one.later), one.earlier)
+        if place_of(one.earlier) not in ambiguous:
+            yield one.later, in_order.get(place_of(one.later), one.earlier)
 
 
 def _found(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[_Continuation]:
@@ -126,6 +141,31 @@ def _in_order(found: Iterable[_Continuation]) -> dict[Place, LlmCall]:
             place_of(one.later): other for one, other in zip(several, earlier, strict=True)
         }
     return in_order
+
+
+def _ambiguous(found: Sequence[_Continuation]) -> set[Place]:
+    """Return the calls without answers of runs at the same time with the same input.
+
+    Two runs are at the same time if their calls overlap, or if each has a later call that starts
+    after both. A call that nothing continues is the last one of a run that may have ended before.
+    """
+    rivals = [(one.earlier, one.rival) for one in found if one.rival]
+    if not rivals:  # as in most batches
+        return set()
+    continued = {place_of(one.earlier) for one in found if one.found_by}
+    return {
+        place
+        for earlier, rival in rivals
+        if place_of(rival) in continued or _overlap(rival, earlier)
+        for place in (place_of(earlier), place_of(rival))
+    }
+
+
+def _overlap(one: LlmCall, other: LlmCall) -> bool:
+    if one.late_end or other.late_end:
+        return False
+    starts = one.latest_start_ns, other.latest_start_ns
+    return max(starts) < min(one.end_ns or 0, other.end_ns or 0)
 
 
 def _known_end(call: LlmCall) -> int:
