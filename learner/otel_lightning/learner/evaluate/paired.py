@@ -23,7 +23,7 @@ from otel_lightning.learner.evaluate.betting import Scores
 from otel_lightning.learner.evaluate.confidence import ALPHA
 from otel_lightning.learner.evaluate.reward_range import Range, Rewards
 from otel_lightning.learner.evaluate.reward_range import reward_range as range_of
-from otel_lightning.learner.evaluate.star_bets import lower_bound, rejected
+from otel_lightning.learner.evaluate.star_bets import bound_beside
 
 Pair = tuple[str, int]
 """A task, and the number of a rollout among those of the task."""
@@ -202,14 +202,7 @@ def _bound(differences: Floats, limits: Range, least_gain: float, alpha: float, 
     low, high = limits
     # A random order, since the order of the ids may follow how hard the tasks are.
     shuffled = np.random.default_rng(seed).permutation(differences)
-    scores = Scores(shuffled, lowest=low - high)
-    bound = lower_bound(scores, high - low, alpha)
-    if not len(differences) or not low - high < least_gain < high - low:
-        return bound
-    # The bound is on a coarse grid, so the gain that decides is tested by itself.
-    if rejected(scores, np.array([least_gain]), alpha)[0]:
-        return max(bound, float(np.nextafter(least_gain, np.inf)))
-    return min(bound, least_gain)
+    return bound_beside(Scores(shuffled, low - high), high - low, least_gain, alpha)
 
 
 def _second_chances(base: Side, other: Side) -> list[Pair]:

@@ -91,3 +91,16 @@ def lower_bound(scores: Scores, highest: float, alpha: float) -> float:
     grid = np.linspace(scores.lowest, highest, GRID)
     kept = ~rejected(scores, grid[1:], alpha)
     return float(grid[int(np.argmax(kept)) if kept.any() else -1])
+
+
+def bound_beside(scores: Scores, highest: float, threshold: float, alpha: float) -> float:
+    """Bound a mean as `lower_bound` does, so that it is above `threshold` if that is rejected.
+
+    The bound is on a coarse grid, so the mean that decides is tested by itself.
+    """
+    bound = lower_bound(scores, highest, alpha)
+    if not len(scores.values) or not scores.lowest < threshold < highest:
+        return bound
+    if rejected(scores, np.array([threshold]), alpha)[0]:
+        return max(bound, float(np.nextafter(threshold, np.inf)))
+    return min(bound, threshold)

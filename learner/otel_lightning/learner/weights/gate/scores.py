@@ -1,37 +1,55 @@
 """The gate of a reward model: does it rank pairs of held-out completions better than chance?"""
 
-import numpy as np
-import torch
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from otel_lightning.learner.arrays import Floats, Integers
+import numpy as np
+
+from otel_lightning.learner.arrays import Floats
+from otel_lightning.learner.evaluate.betting import Scores
+from otel_lightning.learner.evaluate.confidence import ALPHA
+from otel_lightning.learner.evaluate.gains import per_task
 from otel_lightning.learner.evaluate.gate import MIN_TASKS, Verdict
 from otel_lightning.learner.evaluate.refusals import Cause, Refusal
+from otel_lightning.learner.evaluate.star_bets import bound_beside
 from otel_lightning.learner.weights.examples import Example
-from otel_lightning.learner.weights.job import Job
-from otel_lightning.learner.weights.preparation.pairs import preference_pairs
+from otel_lightning.learner.weights.preparation.pairs import Pair, preference_pairs
+
+if TYPE_CHECKING:
+    from otel_lightning.learner.weights.job import Job
 
 RANDOM_ACCURACY = 0.5
 PAIRS_PER_STATE = 4
-RESAMPLES = 1000
 
 
-def judge_scores(job: Job, held_out: list[Example]) -> Verdict:
-    """Judge a reward model by the share of held-out pairs that it ranks right.
-
-    Returns:
-        The verdict: its value is that share, its gain the share less one half, with bounds from a
-        bootstrap over tasks.
-    """
+def judge_scores(job: "Job", held_out: list[Example]) -> Verdict:
+    """Judge a reward model by the share of held-out pairs that it ranks right."""
     pairs = preference_pairs(held_out, PAIRS_PER_STATE)
     better = completion_scores(job, [chosen for chosen, _ in pairs])
     worse = completion_scores(job, [rejected for _, rejected in pairs])
+    return judge_ranking(pairs, better, worse, job.training.seed)
+
+
+def judge_ranking(pairs: Sequence[Pair], better: Floats, worse: Floats, seed: int) -> Verdict:
+    """Judge the scores of pairs.
+
+    Args:
+        pairs: A better and a worse completion each, shape [N].
+        better: Score of the better one, shape [N].
+        worse: Score of the worse one, shape [N].
+        seed: Seed of the order in which tasks are bet on.
+
+    Returns:
+        The verdict: its value is the mean over tasks of the share of their pairs that are ranked
+        right, its gain the value less one half, with bounds from betting.
+    """
     # A tie counts as half right, as a coin would rank it.
     right = (better > worse).astype(np.float64) + RANDOM_ACCURACY * (better == worse)
-    tasks = sorted({chosen.task for chosen, _ in pairs})
-    number = {task: i for i, task in enumerate(tasks)}
-    of_task = np.array([number[chosen.task] for chosen, _ in pairs], dtype=np.int64)
-    value = float(right.mean()) if len(right) else float("nan")
-    lower, upper = _bounds(right, of_task, len(tasks), job.training.seed)
+    tasks, number = np.unique([chosen.task for chosen, _ in pairs], return_inverse=True)
+    # One value per task, since pairs of one task share completions.
+    shares = per_task(right, number)
+    value = float(shares.mean()) if len(shares) else float("nan")
+    lower, upper = _bounds(shares, seed)
     reasons = []
     if len(tasks) < MIN_TASKS:
         text = (
@@ -61,9 +79,10 @@ def judge_scores(job: Job, held_out: list[Example]) -> Verdict:
     )
 
 
-@torch.no_grad()
-def completion_scores(job: Job, examples: list[Example]) -> Floats:
+def completion_scores(job: "Job", examples: list[Example]) -> Floats:
     """Score completions in their states by a reward model, shape [N]."""
+    import torch
+
     scores = np.empty(len(examples))
     model, size = job.model, job.training.batch_size
     model.train(mode=False)
@@ -76,19 +95,27 @@ def completion_scores(job: Job, examples: list[Example]) -> Floats:
         for i, e in enumerate(batch):
             tokens[i, : e.length] = torch.tensor(e.prompt + e.completion)
             mask[i, : e.length] = 1
-        outputs = model(input_ids=tokens.to(device), attention_mask=mask.to(device))
+        with torch.no_grad():
+            outputs = model(input_ids=tokens.to(device), attention_mask=mask.to(device))
         scores[start : start + size] = outputs.logits.squeeze(-1).double().cpu().numpy()
     return scores
 
 
-def _bounds(right: Floats, tasks: Integers, count: int, seed: int) -> tuple[float, float]:
-    """Bound the mean less one half by resampling tasks: its 5 % and 95 % quantiles."""
-    if count == 0:
+def _bounds(shares: Floats, seed: int) -> tuple[float, float]:
+    """Bound the mean share of pairs ranked right, less one half, each side with 95 % confidence.
+
+    A bootstrap lets more than 5 % of the models without skill pass: it knows nothing of a task that
+    is ranked wrong and is not among these.
+
+    Args:
+        shares: Share of the pairs ranked right of each task, shape [T].
+        seed: Seed of the order of the tasks.
+    """
+    if not len(shares):
         return float("nan"), float("nan")
-    rng = np.random.default_rng(seed)
-    totals, sizes = np.bincount(tasks, right, count), np.bincount(tasks, minlength=count)
-    # Resample tasks, not pairs: pairs of one task share completions.
-    drawn = rng.integers(count, size=(RESAMPLES, count))
-    gains = totals[drawn].sum(1) / sizes[drawn].sum(1) - RANDOM_ACCURACY
-    lower, upper = np.quantile(gains, [0.05, 0.95])
-    return float(lower), float(upper)
+    gains = np.random.default_rng(seed).permutation(shares) - RANDOM_ACCURACY
+    lower, upper = (
+        bound_beside(Scores(values, -RANDOM_ACCURACY), RANDOM_ACCURACY, 0.0, ALPHA)
+        for values in (gains, -gains)
+    )
+    return lower, -upper
