@@ -40,7 +40,7 @@ from otel_lightning.collector.spool.folder import SET_ASIDE
 from otel_lightning.collector.spool.format import Position, Record, segment_path, segments_of
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import ROW_GROUP_ROWS, BrokenStoreError, OutOfMemoryError, Store
-from otel_lightning.collector.store.deduplication.kept_filters import Kept
+from otel_lightning.collector.store.deduplication.kept_filters import Kept, are_worth_keeping
 from otel_lightning.collector.store.deduplication.seen_ids import SeenIds
 
 logger = logging.getLogger(__name__)
@@ -122,13 +122,13 @@ class Loader(threading.Thread):
 
     def kept(self) -> Kept:
         """Return what the next process can take over; call it after the thread has ended."""
-        traces = b""
+        filters, traces = self.seen_ids.filters, b""
         # Without deriving it is not recorded since when spans come late.
-        if self._settings.derive:
+        if self._settings.derive and are_worth_keeping(filters):
             recent = recent_traces(self._store)
             recent.make_older()
             traces = recent.older.to_bytes()
-        return Kept(self.seen_ids.filters, traces)
+        return Kept(filters, traces)
 
     def run(self) -> None:
         """Store and derive until `stop` is called, then once more for the rest."""

@@ -9,10 +9,6 @@ from otel_lightning.collector.show.conversation import arguments_of, text_or_jso
 MOST_CHARACTERS = 4000
 """Characters of a text on the page of a rollout; the page of its step shows more."""
 
-LONG_DATA = "([A-Za-z0-9+/_-]{400})[A-Za-z0-9+/=_-]+"
-"""Data as base64, such as an image, whose first characters are enough for a page: text has spaces,
-and DuckDB reads the expression."""
-
 
 class Part(NamedTuple):
     """A part of a message: its speaker, kind and text."""

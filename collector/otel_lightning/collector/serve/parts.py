@@ -16,6 +16,7 @@ from otel_lightning.collector.serve.settings import Settings
 from otel_lightning.collector.serve.watches.certificates import CertificateWatch
 from otel_lightning.collector.serve.watches.descriptors import IdleConnections
 from otel_lightning.collector.serve.watches.heartbeat import Heartbeat
+from otel_lightning.collector.serve.watches.store_link import LinkWatch
 from otel_lightning.collector.serve.watches.supervision import Supervisor
 from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.spool import Spool
@@ -39,11 +40,12 @@ class Parts:
     heartbeat: Heartbeat
     idle_connections: IdleConnections
     certificates: CertificateWatch | None
+    link: LinkWatch | None
     supervisor: Supervisor
 
     def start_watches(self) -> None:
         """Start the threads that watch the process; `start_parts` has started the others."""
-        for thread in (self.supervisor, self.heartbeat, self.certificates):
+        for thread in (self.supervisor, self.heartbeat, self.certificates, self.link):
             if thread:
                 thread.start()
 
@@ -78,9 +80,9 @@ def start_parts(
         idle_connections = IdleConnections(_ports(settings, server), most_connections)
         certificates = CertificateWatch(settings.tls, alarms) if settings.tls else None
         heartbeat = Heartbeat(run)
-        watches = [idle_connections, store.sql_server.client_watch, certificates, heartbeat]
+        link = LinkWatch(settings.link, settings.store, alarms) if settings.link else None
+        watches = [idle_connections, store.sql_server.client_watch, certificates, heartbeat, link]
         supervisor = Supervisor(loader, spool, filter(None, watches), alarms, run)
-        supervisor.link = settings.link
         idle_connections.start()
         loader.start()  # the last one: from now on it has to be stopped
     except BaseException:
@@ -96,6 +98,7 @@ def start_parts(
         heartbeat=heartbeat,
         idle_connections=idle_connections,
         certificates=certificates,
+        link=link,
         supervisor=supervisor,
     )
 

@@ -1,6 +1,5 @@
 -- What is new in each step: if the messages of the agent's step before are the beginning of this
--- step's messages, only the rest. Of long data, such as an image as base64, only the beginning is
--- read. Longer texts are left out; the step's own page has them.
+-- step's messages, only the rest. Longer texts are left out; the step's own page has them.
 WITH calls AS (
     SELECT
         *,
@@ -23,14 +22,20 @@ grown AS (
     FROM calls
     WHERE step >= $first
 ),
+new_in_step AS (
+    SELECT
+        * REPLACE (
+            if(grew, '[' || ltrim(substr(input_messages::VARCHAR, length(former)), ', '), input_messages::VARCHAR)
+                AS input_messages
+        ),
+        json_array_length(input_messages) AS messages
+    FROM grown
+),
 shortened AS (
     SELECT
         *,
-        if(grew, '[' || ltrim(substr(input_messages::VARCHAR, length(former)), ', '), input_messages::VARCHAR)
-            AS all_new,
-        regexp_replace(all_new, $long_data, '\1…', 'g') AS new,
-        regexp_replace(output_messages::VARCHAR, $long_data, '\1…', 'g') AS output
-    FROM grown
+        -- part: short_messages
+    FROM new_in_step
 )
 SELECT
     step, trace_id, span_id, agent_name, epoch_ns(start_time) AS start_ns, epoch_ns(end_time) AS end_ns,
@@ -38,8 +43,8 @@ SELECT
     input_tokens, output_tokens, content, state_hash, grew,
     if(grew, former_step, NULL) AS former_step,
     if(grew, json_array_length(former::JSON), 0) AS earlier,
-    if(length(new) < $most_text, new, NULL) AS new_messages,
-    json_array_length(input_messages) AS messages,
+    if(length(input) < $most_text, input, NULL) AS new_messages,
+    messages,
     if(length(output) < $most_text, output, NULL) AS answer,
     length(output_messages::VARCHAR) AS answer_length,
     list_avg(completion_logprobs) AS mean_logprob,

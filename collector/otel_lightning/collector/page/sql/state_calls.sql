@@ -1,9 +1,7 @@
--- Of long data, such as an image as base64, only the beginning is read.
 WITH calls AS (
     SELECT
         rollout_id, step, start_time, agent_name,
-        regexp_replace(output_messages::VARCHAR, $long_data, '\1…', 'g') AS output,
-        regexp_replace(input_messages::VARCHAR, $long_data, '\1…', 'g') AS input
+        -- part: short_messages
     FROM llm_calls
     WHERE state_hash = $state
 )

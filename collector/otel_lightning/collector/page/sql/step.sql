@@ -1,9 +1,7 @@
--- Of long data, such as an image as base64, only the beginning is read.
 WITH one AS (
     SELECT
         * EXCLUDE (input_messages, output_messages),
-        regexp_replace(input_messages::VARCHAR, $long_data, '\1…', 'g') AS input,
-        regexp_replace(output_messages::VARCHAR, $long_data, '\1…', 'g') AS output
+        -- part: short_messages
     FROM llm_calls
     WHERE
         rollout_id = $rollout AND step = $step

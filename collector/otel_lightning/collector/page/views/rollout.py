@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.page import plots
-from otel_lightning.collector.page.conversation import LONG_DATA, Part, parts
+from otel_lightning.collector.page.conversation import Part, parts
 from otel_lightning.collector.page.text import decimal, short, signed
 from otel_lightning.collector.page.view_request import (
     NotFoundError,
@@ -107,8 +107,7 @@ def _window(ask: ViewRequest, row: dict[str, Any], first: int, became: dict[str,
     """Return the steps of a window with their tools, rewards and retrieved documents."""
     last = first + WINDOW_STEPS - 1
     during = _place(row)
-    texts = {"most_text": MOST_TEXT, "long_data": LONG_DATA}
-    calls = ask.rows("rollout_calls", **during, first=first, last=last, **texts)
+    calls = ask.rows("rollout_calls", **during, first=first, last=last, most_text=MOST_TEXT)
     credit = {}
     if became:
         built = {"rollout": row["rollout_id"], "task_hash": became["task_hash"]}

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from otel_lightning.collector.page.advantage_terms import explain
-from otel_lightning.collector.page.conversation import LONG_DATA, parts
+from otel_lightning.collector.page.conversation import parts
 from otel_lightning.collector.page.view_request import (
     NotFoundError,
     View,
@@ -50,8 +50,9 @@ def show(ask: ViewRequest, rollout: str, step: str) -> View:
     """Show a step; with `fragment`, only its earlier messages."""
     if not step.isdigit() or len(step) > 9:  # noqa: PLR2004  digits of an INTEGER
         raise NotFoundError(f"'{step}' is not the number of a step.")
-    texts = {"most_text": MOST_TEXT, "long_data": LONG_DATA}
-    call = ask.row("step", rollout=rollout, step=int(step), at_ns=ask.whole("at"), **texts)
+    call = ask.row(
+        "step", rollout=rollout, step=int(step), at_ns=ask.whole("at"), most_text=MOST_TEXT
+    )
     if not call:
         raise NotFoundError(f"Rollout '{rollout}' has no step {step}.")
     messages = parts(call["input_messages"], MOST_PART)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from otel_lightning.collector.page.conversation import LONG_DATA, Part, parts
+from otel_lightning.collector.page.conversation import Part, parts
 from otel_lightning.collector.page.view_request import PAGE_ROWS, NotFoundError, View, ViewRequest
 from otel_lightning.collector.page.views.rows import link, linked
 
@@ -38,7 +38,6 @@ def show_task(ask: ViewRequest, task: str) -> View:
         rollouts=[row["rollout_id"] for row in chosen],
         **_times(chosen),
         most_text=MOST_TEXT,
-        long_data=LONG_DATA,
     )
     by_rollout: dict[str, list[dict[str, Any]]] = {}
     for call in calls:
@@ -70,8 +69,7 @@ def show_state(ask: ViewRequest, state: str) -> View:
     numbers = ask.row("state_numbers", state=state)
     if not numbers.get("visits"):
         raise NotFoundError(f"There is no state '{state}'.")
-    texts = {"most_text": MOST_TEXT, "long_data": LONG_DATA}
-    rows = ask.rows("state_calls", state=state, rows=PAGE_ROWS, **texts)
+    rows = ask.rows("state_calls", state=state, rows=PAGE_ROWS, most_text=MOST_TEXT)
     columns = [
         {
             **row,

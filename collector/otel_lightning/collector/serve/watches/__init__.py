@@ -1,4 +1,4 @@
 """Threads that watch the serving process: its threads, connections, certificates and files.
 
-Begin in `supervision.py`, which watches the others. `run.py` starts and stops all of them.
+Begin in `supervision.py`, which watches the others. `parts.py` starts and stops them.
 """

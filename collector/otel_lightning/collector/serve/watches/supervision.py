@@ -12,18 +12,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-from otel_lightning.collector.alarms import LINKING, RECEIVING, RESTARTING, STORING, Alarms
+from otel_lightning.collector.alarms import RECEIVING, RESTARTING, STORING, Alarms
 from otel_lightning.collector.last_run import Run
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.process.background import BackgroundThread
 from otel_lightning.collector.spool.disk_time import HANGS
 from otel_lightning.collector.spool.oldest_request import READ_HANGS, OldestRequest
 from otel_lightning.collector.spool.spool import Spool
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LOOK_SECONDS = 0.5
 LAG_SECONDS = 5.0  # interval of the look at the lag, which reads a request from the spool
@@ -87,9 +83,6 @@ class Supervisor(BackgroundThread):
         self._oldest = OldestRequest(spool)
         self._background = [loader.worker_watch, *background, self]
         self._servers: list[threading.Thread] = []
-        self.link: Path | None = None
-        """The symbolic link by which the user named the store."""
-        self._store = spool.folder.with_suffix("")
         self._looked_at = time.monotonic()
         self._repetitions = {name: Repetition() for name in self._restarts()}
 
@@ -135,26 +128,8 @@ class Supervisor(BackgroundThread):
         if time.monotonic() - self._looked_at > LAG_SECONDS:
             # The loader looks after each batch. It does not while it waits for something.
             self._looked_at = time.monotonic()
-            self._look_at_link()
             with suppress(OSError):  # the loader cannot read the spool either: alarm `storing`
                 self._loader.lag.watch(self.oldest_ns())
-
-    def _look_at_link(self) -> None:
-        """Raise an alarm while the link leads to another file than the one that is stored into.
-
-        Storing goes on. Otherwise requests would wait on the spool beside a file without a link,
-        where nobody looks for them.
-        """
-        if self.link is None:
-            return
-        if (file := self.link.resolve()) == self._store:
-            self._alarms.clear(LINKING)
-            return
-        self._alarms.raise_alarm(
-            LINKING,
-            f"'{self.link}' leads to '{file}' now, and what arrives is stored in '{self._store}'. "
-            "Restart lightning-ingest, or let the link lead back",
-        )
 
     def _reason(self, fault: str) -> str:
         return f"{fault}, in '{self._spool.folder}'. The system's log (dmesg) may say why"

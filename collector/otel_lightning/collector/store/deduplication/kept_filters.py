@@ -52,12 +52,17 @@ def filters_file(store_path: Path) -> Path:
     return store_path.with_name(store_path.name + ".ids")
 
 
+def are_worth_keeping(filters: Mapping[str, list[BloomFilter]]) -> bool:
+    """Return whether the filters have so many ids that it takes long to build them again."""
+    return sum(one.rows for some in filters.values() for one in some) >= LEAST_IDS
+
+
 def keep(store_path: Path, kept: Kept) -> None:
     """Write what is known about a store that was closed, if it is worth it.
 
     A disk that is too full for it is no error: the filters are built again.
     """
-    if sum(one.rows for some in kept.filters.values() for one in some) < LEAST_IDS:
+    if not are_worth_keeping(kept.filters):
         return
     contents = [
         (table, one.capacity, one.rows, one.probes, one.bits)

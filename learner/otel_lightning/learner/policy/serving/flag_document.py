@@ -165,10 +165,8 @@ def policy_part(
 ) -> dict[str, Any]:
     """Return a flag's targeting and metadata for a policy; arguments as of `text_with_policy`."""
     flag = document["flags"][key]
-    fractional = (flag.get("targeting") or {}).get("fractional") or []
-    # flagd allows an expression before the pairs, which chooses by what a unit is bucketed. It is
-    # the user's and stays.
-    bucketing = [part for part in fractional if not isinstance(part, list)]
+    # What users are divided by is the user's choice, and stays.
+    bucketing = flag_rules.bucketing((flag.get("targeting") or {}).get("fractional"))
     # Propensities of the version before must not be logged with the new one. Beside a policy for
     # our provider they stay, since other providers go on serving that version.
     metadata = {
@@ -184,7 +182,7 @@ def policy_part(
         return {"targeting": flag.get("targeting") or {}, "metadata": metadata | {POLICY: policy}}
     if isinstance(weights, Mapping):
         metadata |= {f"{PROPENSITY}.{arm}": n / WHOLE for arm, n in weights.items()}
-        targeting = {"fractional": bucketing + [[arm, n] for arm, n in weights.items()]}
+        targeting = {"fractional": [*bucketing, *([arm, n] for arm, n in weights.items())]}
     else:
         targeting = flag_rules.rule(*weights)
     return {"targeting": targeting, "metadata": metadata | {POLICY_VERSION: version}}

@@ -68,7 +68,7 @@ def shares_of_cell(targeting: Mapping[str, Any], cell: Cell) -> Shares:
             return shares_of_cell(then if cell.get(condition["var"]) else otherwise, cell)
     if set(targeting) == {"fractional"}:
         weights: dict[str, int] = {}
-        for name, weight in _pairs(targeting["fractional"]):
+        for name, weight in pairs(targeting["fractional"]):
             # The rules of a joint policy repeat variants.
             weights[name] = weights.get(name, 0) + weight
         total = sum(weights.values())
@@ -78,23 +78,34 @@ def shares_of_cell(targeting: Mapping[str, Any], cell: Cell) -> Shares:
     )
 
 
-def _pairs(fractional: Any) -> list[tuple[str, int]]:
+def pairs(fractional: Any) -> list[tuple[str, int]]:
     """Return the variants of `fractional` with their weights; a variant without one has weight 1.
 
     Raises:
         DataError: If there is another value in it, which flagd would not serve either.
     """
-    parts = fractional if isinstance(fractional, list) else [fractional]
-    # The first part may be the value that users are divided by.
-    pairs = parts[1:] if len(parts) > 1 and not isinstance(parts[0], list) else parts
-    for pair in pairs:
+    listed = _listed(fractional)[len(bucketing(fractional)) :]
+    for pair in listed:
         is_pair = isinstance(pair, list) and len(pair) in (1, 2) and isinstance(pair[0], str)
         if not is_pair or not all(map(_is_weight, pair[1:])):
             raise DataError(
                 f"'fractional' has {json.dumps(pair)}, but needs pairs of the name of a variant "
                 'and a whole number of at least 0, such as ["brief", 50].'
             )
-    return [(name, int(rest[0]) if rest else 1) for name, *rest in pairs]
+    return [(name, int(rest[0]) if rest else 1) for name, *rest in listed]
+
+
+def bucketing(fractional: Any) -> list[Any]:
+    """Return the value by which `fractional` divides users, as a list; an empty one if it has none.
+
+    flagd allows an expression before the pairs. Without one it takes the targeting key.
+    """
+    listed = _listed(fractional)
+    return listed[:1] if len(listed) > 1 and not isinstance(listed[0], list) else []
+
+
+def _listed(fractional: Any) -> list[Any]:
+    return fractional if isinstance(fractional, list) else [fractional]
 
 
 def _is_weight(value: Any) -> bool:

@@ -6,7 +6,7 @@ variants are combinations, such as `brief+large`. In the file each flag stays it
 flagd provider puts a unit into the same place of each list, and the unit gets one combination.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.instrumentation.attributes import POLICY, POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy.serving import flag_rules
 
 if TYPE_CHECKING:
     from otel_lightning.collector.store import StoreLike
@@ -62,11 +63,10 @@ def _bucketed(targeting: Mapping[str, Any]) -> list[str]:
     """List the keys of several flags by which a flag's targeting draws."""
     if "if" in targeting:
         return [key for branch in targeting["if"][1:] for key in _bucketed(branch)]
-    first = (targeting.get("fractional") or [None])[0]
-    named = first.get("cat") if isinstance(first, dict) else None
-    key = named[0] if isinstance(named, list) and named else None
-    is_ours = isinstance(key, str) and SEPARATOR in key and first == _bucketing([key])
-    return [str(key)] if is_ours else []
+    match flag_rules.bucketing(targeting.get("fractional")):
+        case [{"cat": [str(key), _]} as value] if SEPARATOR in key and value == _bucketing([key]):
+            return [key]
+    return []
 
 
 def combined(flags: Mapping[str, Any], keys: Sequence[str]) -> Part:
@@ -98,20 +98,19 @@ def combined(flags: Mapping[str, Any], keys: Sequence[str]) -> Part:
 
 def parted(combination: Mapping[str, Any], flags: Mapping[str, Any], keys: Sequence[str]) -> Part:
     """Return the targeting and metadata of each real flag for those of the combination."""
-    parts_before = (combination["metadata"].get(FLAGS)) or {}
-    if (
-        _merged([_targeting(key, flags[key] | parts_before[key]) for key in keys], _bucketing(keys))
-        == (combination["targeting"])
-    ):
-        # The combination is what the flags as they are would give, so they need not be rewritten.
+    parts_before = combination["metadata"].get(FLAGS) or {}
+    bucketing = _bucketing(keys)
+    before = [_targeting(key, flags[key] | parts_before[key]) for key in keys]
+    # The combination is what the flags as they are would give, so they need not be rewritten.
+    if _merged(before, bucketing) == combination["targeting"]:
         return dict(parts_before)  # such as the state that a rollback restores
     version = combination["metadata"].get(POLICY_VERSION)
     parts = {}
     for number, key in enumerate(keys):
-        targeting = _of_flag(combination["targeting"], number, _bucketing(keys))
+        targeting = _of_flag(combination["targeting"], number, bucketing)
         metadata = {
             name: value
-            for name, value in (parts_before[key]["metadata"]).items()
+            for name, value in parts_before[key]["metadata"].items()
             if name != POLICY and not name.startswith(f"{PROPENSITY}.")
         }
         shares = _marginals(targeting)
@@ -146,29 +145,36 @@ def _bucketing(keys: Sequence[str]) -> Part:
 
 
 def _merged(targetings: Sequence[Mapping[str, Any]], bucketing: Part) -> Part:
-    """Combine the targeting of several flags: position by position, or as independent draws."""
+    """Combine the targeting of several flags, rule by rule, down to their lists of shares."""
     if all(set(rule) == {"if"} for rule in targetings):
-        conditions = [rule["if"][0] for rule in targetings]
-        if all(condition == conditions[0] for condition in conditions):
+        condition, *others = (rule["if"][0] for rule in targetings)
+        if all(other == condition for other in others):
             branches = (_merged([rule["if"][i] for rule in targetings], bucketing) for i in (1, 2))
-            return {"if": [conditions[0], *branches]}
+            return {"if": [condition, *branches]}
     if not all(set(rule) == {"fractional"} for rule in targetings):
         raise DataError(
             "The targeting of these flags is not of one form, so they cannot be learned jointly. "
             "Give each flag 'fractional' targeting."
         )
-    lists = [[p for p in rule["fractional"] if isinstance(p, list)] for rule in targetings]
-    weights = [[int((part[1:] or [1])[0]) for part in parts] for parts in lists]
-    names = [[str(part[0]) for part in parts] for parts in lists]
-    # Flags with our bucketing and equal weights draw together: the n-th entries belong together.
-    # All others draw independently, so every combination has the product of the shares.
-    if all(rule["fractional"][:1] == [bucketing] for rule in targetings) and all(
-        shares == weights[0] for shares in weights
-    ):
-        pairs = zip(zip(*names, strict=True), weights[0], strict=True)
-    else:
-        pairs = zip(product(*names), map(prod, product(*weights)), strict=True)
-    return {"fractional": [[SEPARATOR.join(variants), weight] for variants, weight in pairs]}
+    combinations = _combinations([rule["fractional"] for rule in targetings], bucketing)
+    return {"fractional": [[SEPARATOR.join(names), weight] for names, weight in combinations]}
+
+
+def _combinations(
+    lists: Sequence[list[Any]], bucketing: Part
+) -> Iterable[tuple[tuple[str, ...], int]]:
+    """Return the combinations of the variants that several lists name, each with its weight.
+
+    Flags with our bucketing and equal weights draw together: the n-th entries belong together. All
+    others draw independently, so every combination has the product of the shares.
+    """
+    pairs = [flag_rules.pairs(one) for one in lists]
+    names = [[name for name, _ in of_flag] for of_flag in pairs]
+    weights = [[weight for _, weight in of_flag] for of_flag in pairs]
+    are_ours = all(one[:1] == [bucketing] for one in lists)
+    if are_ours and all(of_flag == weights[0] for of_flag in weights):
+        return zip(zip(*names, strict=True), weights[0], strict=True)
+    return zip(product(*names), map(prod, product(*weights)), strict=True)
 
 
 def _of_flag(targeting: Mapping[str, Any], number: int, bucketing: Part) -> Part:
@@ -176,18 +182,11 @@ def _of_flag(targeting: Mapping[str, Any], number: int, bucketing: Part) -> Part
     if "if" in targeting:
         condition, *branches = targeting["if"]
         return {"if": [condition, *(_of_flag(branch, number, bucketing) for branch in branches)]}
-    pairs = [part for part in targeting["fractional"] if isinstance(part, list)]
-    parts = [[str(name).split(SEPARATOR)[number], weight] for name, weight in pairs]
+    pairs = flag_rules.pairs(targeting["fractional"])
+    parts = [[name.split(SEPARATOR)[number], weight] for name, weight in pairs]
     return {"fractional": [bucketing, *parts]}
 
 
-def _marginals(targeting: Mapping[str, Any]) -> dict[str, float]:
+def _marginals(targeting: Mapping[str, Any]) -> flag_rules.Shares:
     """Return the share of each variant of one flag; nothing if it depends on the input."""
-    if "fractional" not in targeting:
-        return {}
-    pairs = [part for part in targeting["fractional"] if isinstance(part, list)]
-    total = sum(weight for _, weight in pairs)
-    shares: dict[str, float] = {}
-    for name, weight in pairs:
-        shares[name] = shares.get(name, 0.0) + weight / total
-    return shares
+    return flag_rules.shares_of_cell(targeting, {}) if "fractional" in targeting else {}
