@@ -10,7 +10,13 @@ from support.stores import DATA, RELEASED, UNRELEASED, counts, unpacked
 from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.load.from_files import derive_all, load_file
 from otel_lightning.collector.store import StoreError, open_store
-from otel_lightning.collector.store.migrate import Migration, applied_files, migrate, migrations
+from otel_lightning.collector.store.migrate import (
+    Migration,
+    applied_files,
+    migrate,
+    migrations,
+    schema_of_new_stores,
+)
 from otel_lightning.collector.store.opening import open_file
 
 FROZEN = {
@@ -126,6 +132,8 @@ def test_a_new_store_equals_one_that_got_each_migration_alone(tmp_path: Path) ->
 
 def test_the_schema_of_new_stores_is_made_of_all_migrations() -> None:
     assert FILE.read_text(encoding="utf-8") == schema(), "run: python tests/store_schema.py"
+    assert schema_of_new_stores(migrations()) == schema()
+    assert schema_of_new_stores(migrations()[:-1]) is None
 
 
 @pytest.mark.parametrize("read_only", [False, True])

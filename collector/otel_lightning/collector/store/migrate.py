@@ -118,13 +118,12 @@ def migrate(store: Store, all_migrations: Sequence[Migration] | None = None) -> 
     missing = [migration for migration in all_migrations if migration.version not in applied]
     if not missing:
         return
-    new_store = statement(__package__, "new_store")
-    if not applied and new_store.startswith(f"-- {digest(all_migrations)}\n"):
+    if not applied and (schema := schema_of_new_stores(all_migrations)):
         rows = ", ".join(
             f"({one.version}, now()::TIMESTAMP, '{one.checksum}')" for one in all_migrations
         )
         with store.transaction():
-            store.execute(new_store)
+            store.execute(schema)
             store.execute(
                 f"INSERT INTO schema_migrations (version, applied_at, checksum) VALUES {rows}"
             )
@@ -136,6 +135,16 @@ def migrate(store: Store, all_migrations: Sequence[Migration] | None = None) -> 
             # theirs too.
             if together[-1].version >= CHECKSUMS_SINCE:
                 _keep_checksums(store, all_migrations)
+
+
+def schema_of_new_stores(all_migrations: Sequence[Migration]) -> str | None:
+    """Read the tables and views that these migrations make; None if the file has those of others.
+
+    The file begins with a comment, which `statement` would leave out.
+    """
+    file = resources.files(__package__) / "sql" / "new_store.sql"
+    schema = file.read_text(encoding="utf-8")
+    return schema if schema.startswith(f"-- {digest(all_migrations)}\n") else None
 
 
 def _run(store: Store, migrations: Sequence[Migration], *, has_rows: bool) -> None:
