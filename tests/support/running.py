@@ -108,7 +108,7 @@ def cli_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
     from otel_lightning.collector.cli import main
 
-    # `serve` leaves pandas out of its process; other tests of this process may need it.
+    # Some commands leave pandas out of their process; other tests of this process may need it.
     finders = list(sys.meta_path)
     with contextlib.chdir(cwd):
         result = CliRunner().invoke(main, arguments, prog_name="lightning-ingest")

@@ -42,6 +42,9 @@ def load(
     Amazon Bedrock, ClickHouse, Jaeger, Langfuse, LangSmith, MLflow, Phoenix or Tempo; plain, gzip
     or zstd. Scores and annotations become rewards. Loading a file again changes nothing.
     """
+    from otel_lightning.collector.process.light_imports import leave_out_unused
+
+    leave_out_unused()  # before anything that loads Arrow
     from otel_lightning.collector.load.from_files import derive_all, expand, load_judgements
     from otel_lightning.collector.process.allocator import share_memory
     from otel_lightning.collector.store import keep_files_private, open_store
@@ -110,6 +113,9 @@ def _report(loaded: "Sequence[Loaded]", files: str, *, is_served: bool) -> None:
 @MEMORY
 def derive(*, rebuild: bool, spans_at_once: int, workers: int, memory: int, store: Path) -> None:
     """Update llm_calls, tool_calls and the other derived tables."""
+    from otel_lightning.collector.process.light_imports import leave_out_unused
+
+    leave_out_unused()  # before anything that loads Arrow
     from otel_lightning.collector.load.from_files import derive_all, start_anew
     from otel_lightning.collector.process.allocator import share_memory
     from otel_lightning.collector.store import keep_files_private, open_store
