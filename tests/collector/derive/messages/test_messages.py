@@ -147,6 +147,24 @@ def test_a_message_of_langchain_that_was_streamed_is_the_assistants(role: str) -
     assert read_message(kept) == [text_message("assistant", "Hi")]
 
 
+@pytest.mark.parametrize(
+    ("role", "speaker"),
+    [
+        ("MessageRole.SYSTEM", "system"),
+        ("MessageRole.ASSISTANT", "assistant"),
+        ("MessageRole.TOOL_CALL", "assistant"),
+        ("MessageRole.TOOL_RESPONSE", "user"),
+        ("ChatRole.DEVELOPER", "system"),
+    ],
+)
+def test_a_role_that_is_a_member_of_an_enumeration_is_its_value(role: str, speaker: str) -> None:
+    """OpenTelemetry's package for OpenAI writes so the roles that smolagents hands to the client."""
+    message = {"role": role, "parts": [{"type": "text", "content": "Hi"}]}
+    assert read_message(message) == [text_message(speaker, "Hi")]
+    named = {"role": role, "content": "Hi", "additional_kwargs": {}}
+    assert read_message(named) == [text_message(speaker, "Hi")]
+
+
 def test_a_role_that_is_a_tools_name_is_the_tools() -> None:
     result = {"role": "weather", "content": "Rain", "additional_kwargs": {}}
     (message,) = read_message({**result, "tool_call_id": "c1"})

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from support.spans import chat, only_call, span, text_message, tool_request
 
+from otel_lightning.collector.derive.text import repr_objects
+
 PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
 CALL = "id='c1', function=F(name='sun', arguments='{}')"
 SPELLED = (
@@ -83,3 +85,13 @@ def test_the_response_that_an_answer_of_smolagents_spells_is_read() -> None:
     assert call.output_messages == [
         {"role": "assistant", "parts": [asks], "finish_reason": "tool_calls"}
     ]
+
+
+def test_a_function_within_a_function_is_unknown() -> None:
+    spelled = "Tool(name='sun', function=<function run.<locals>.<lambda> at 0x7fb1>, on=True)"
+    assert repr_objects.parse(spelled) == {
+        "class": "Tool",
+        "name": "sun",
+        "function": None,
+        "on": True,
+    }

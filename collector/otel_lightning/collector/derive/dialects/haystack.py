@@ -33,7 +33,11 @@ TRIED = "haystack.chat_generator.run"
 """The span of a generator that another component runs."""
 REPR_MESSAGE = '"ChatMessage(_role='
 """Occurs in the JSON of a component's input if its messages are `repr()` texts."""
-BLOCKS = {"ToolCall": "tool_call", "ToolCallResult": "tool_call_result"}
+BLOCKS = {
+    "ToolCall": "tool_call",
+    "ToolCallResult": "tool_call_result",
+    "ReasoningContent": "reasoning",
+}
 """The key under which Haystack's own tracing writes the blocks of each class."""
 
 
@@ -81,9 +85,25 @@ def _read_call(span: Span, prefix: str) -> LlmCall:
     call = span_rows.llm_call(span, NAME)
     call.operation = "chat"
     texts = [span.attributes.get(f"{prefix}{side}") for side in ("input", "output")]
-    sent, answered = (json_text.as_object(json_text.parse(text)) for text in texts)
-    _fill(call, sent, answered, span.memory)
+    request, answer = map(json_text.parse, texts)
+    if request is None and (request := _spelled_request(texts[0])):
+        texts = texts[1:]  # it is whole, although no JSON
+    _fill(call, json_text.as_object(request), json_text.as_object(answer), span.memory)
     return span_rows.completed(call, *texts)
+
+
+def _spelled_request(text: str | None) -> dict[str, Any] | None:
+    """Return the input of a generator that is written as Python spells it.
+
+    Haystack does so if the input holds what JSON cannot, such as the callback of a stream.
+    """
+    spelled = repr_objects.parse(f"({text})") if text else None
+    if not isinstance(spelled, dict) or not isinstance(spelled.get("messages"), list):
+        return None
+    turns = [_with_plain_keys(one) for one in spelled["messages"] if isinstance(one, dict)]
+    offered = spelled.get("tools")
+    tools = [{"data": one} for one in (offered if isinstance(offered, list) else ())]
+    return {**spelled, "messages": turns, "tools": tools}
 
 
 def fill_from_repr(call: LlmCall, sent: Any, answered: Any, memory: MessageMemory | None) -> None:
@@ -132,6 +152,8 @@ def _fill(
     metas = [json_text.as_object(reply.get("meta")) for reply in replies if isinstance(reply, dict)]
     meta = json_text.as_object(next(iter(metas or answered.get("meta") or []), None))
     call.response_model = meta.get("model")
+    identity = meta.get("id")  # of the Responses API
+    call.response_id = identity if isinstance(identity, str) else None
     call.finish_reason = finish.reason(meta.get("finish_reason"))
     token_counts.fill_usage(call, token_counts.usage(meta.get("usage")))
 
@@ -162,8 +184,15 @@ def _plain_message(message: Any) -> Any:
 
 def _plain_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
     if call := json_text.as_object(block.get("tool_call")):
-        return {**call, "type": "tool_call", "name": call.get("tool_name")}
+        return {**call, "type": "tool_call", "id": _call_id(call), "name": call.get("tool_name")}
     if answered := json_text.as_object(block.get("tool_call_result")):
         origin = json_text.as_object(answered.get("origin"))
-        return {"type": "tool_result", "id": origin.get("id"), "result": answered.get("result")}
+        return {"type": "tool_result", "id": _call_id(origin), "result": answered.get("result")}
+    if thought := json_text.as_object(block.get("reasoning")):
+        return {"type": "reasoning", "content": thought.get("reasoning_text")}
     return block
+
+
+def _call_id(call: Mapping[str, Any]) -> Any:
+    """Return the id of a tool call; with the Responses API, `id` is that of the item."""
+    return json_text.as_object(call.get("extra")).get("call_id") or call.get("id")

@@ -185,10 +185,12 @@ def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _read_mapping(value: Mapping[str, Any]) -> Message:
     # Koog writes `Assistant`, LangChain `AIMessageChunk` for a message that came as a stream.
-    speaker = str(value.get("role") or value.get("type")).lower().removesuffix(CHUNK)
+    # A member of a Python enumeration is written as `MessageRole.SYSTEM`.
+    written = str(value.get("role") or value.get("type")).rpartition(".")[2]
+    speaker = written.lower().replace("_", "-").removesuffix(CHUNK)
     role = "assistant" if speaker == THOUGHT else ROLES.get(speaker, "user")
     # An unknown role beside `additional_kwargs` is the name of the tool that answered.
-    named = "additional_kwargs" in value and str(value.get("role", "user")) not in ROLES
+    named = "additional_kwargs" in value and "role" in value and speaker not in ROLES
     role = "tool" if role == "user" and (named or value.get("tool_call_id")) else role
     body = value.get("parts", value.get("content"))
     if role == "tool" and _holds(body, "tool_call"):  # Koog calls this a message of the tool

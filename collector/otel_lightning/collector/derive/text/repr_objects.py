@@ -9,8 +9,9 @@ from otel_lightning.collector.derive.text.json_text import LONGEST_LITERAL, QUOT
 CLASS = "class"
 """The key under which an object has the name of its class."""
 # An enum's member is its value, `<ChatRole.USER: 'user'>`; other objects, such as `<function sun at
-# 0x7f…>`, are unknown. Texts in quotes are left as they are.
-_ANGLES = re.compile(rf"{QUOTED}|<[\w.]+: (?P<member>'[^']*'|\d+)>|<[^<>]*>")
+# 0x7f…>` or `<function run.<locals>.<lambda> at 0x7f…>`, are unknown. Texts in quotes are left as
+# they are.
+_ANGLES = re.compile(rf"{QUOTED}|<[\w.]+: (?P<member>'[^']*'|\d+)>|<(?:[^<>]|<\w+>)*>")
 
 
 def parse(text: object) -> Any:
