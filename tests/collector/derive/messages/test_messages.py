@@ -158,7 +158,7 @@ def test_a_message_of_langchain_that_was_streamed_is_the_assistants(role: str) -
     ],
 )
 def test_a_role_that_is_a_member_of_an_enumeration_is_its_value(role: str, speaker: str) -> None:
-    """OpenTelemetry's package for OpenAI writes so the roles that smolagents hands to the client."""
+    """OpenTelemetry's package for OpenAI writes so the roles of smolagents."""
     message = {"role": role, "parts": [{"type": "text", "content": "Hi"}]}
     assert read_message(message) == [text_message(speaker, "Hi")]
     named = {"role": role, "content": "Hi", "additional_kwargs": {}}
