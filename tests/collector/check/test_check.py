@@ -87,6 +87,18 @@ def test_what_waits_to_be_derived_is_no_difference(store: Store, path: Path) -> 
     assert unwell(store, path) == []
 
 
+def test_a_sample_has_a_trace_that_lost_its_rows_and_its_mark(store: Store, path: Path) -> None:
+    others = trace_request(*(f"GET /{number}" for number in range(50)))
+    load(store, [Request("traces", 2, others.SerializeToString())], dead_letters=path.parent)
+    while refresh(store):
+        pass
+    assert unwell(store, path) == []
+    store.execute("DELETE FROM llm_calls; DELETE FROM rollout_rows; DELETE FROM trace_keys")
+    findings = [finding for finding in check_deep(store, path, sample=1) if not finding.is_fine]
+    assert [finding.name for finding in findings] == ["llm_calls derived again"]
+    assert f"differ, such as {(b't' * 16).hex()}" in findings[0].value
+
+
 @pytest.mark.slow
 def test_a_store_that_is_being_served_is_checked_alike(ingester: Ingester) -> None:
     request = trace_request(*(f"call {number}" for number in range(20)))

@@ -18,6 +18,7 @@ from otel_lightning.collector.receive.metrics import (
     ids_to_read,
     raised_alarms,
     requests_read_again,
+    unread_connections,
     wrong_ports,
 )
 from otel_lightning.collector.refresh.stale import find_stale
@@ -117,6 +118,13 @@ def _running(server: Server, in_file: set[str]) -> Iterator[Finding]:
     if rows := ids_to_read(text):
         detail = f"of {number_of(rows, 'row')} are left, as after a crash; storing waits for them"
         yield Finding("ids to read", detail)
+    if clients := unread_connections(text):
+        detail = (
+            f"{number_of(clients, 'connection')} to the HTTP port without a request that can be "
+            "read, as with TLS on one side only; the log has the first one"
+        )
+        # No fault: a port that is open to all has such clients always.
+        yield Finding("unread connections", detail)
     for port, clients in wrong_ports(text).items():
         detail = (
             f"{number_of(clients, 'connection')} to the port for {port} spoke another protocol: "

@@ -21,7 +21,8 @@ def check_deep(store: Store, path: Path, sample: int | None = None) -> list[Find
     Args:
         store: A direct or served store.
         path: Path of the store.
-        sample: Number of traces to derive again, chosen at random; None for all.
+        sample: Number of traces to derive again, chosen at random, and as many of those without
+            derived rows; None for all.
     """
     folder = spool_folder(path)
     broken = damaged(folder, stored_until(store, folder), writing=store.server is not None)

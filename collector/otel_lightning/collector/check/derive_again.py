@@ -38,7 +38,8 @@ def compare(store: Store, sample: int | None = None) -> list[Compared]:
 
     Args:
         store: A direct or served store.
-        sample: Number of traces to compare, chosen at random; None for all.
+        sample: Number of traces to compare, chosen at random, and as many of those without derived
+            rows; None for all.
     """
     # The check may run while a process stores. What it stores after this moment may be copied or
     # not, so it is not compared.

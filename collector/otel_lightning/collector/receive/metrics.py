@@ -16,6 +16,7 @@ COUNTERS = {
     "refused_requests": "Export requests that were not stored, by HTTP status.",
     "unfinished_requests": "Export requests that broke off before they were whole.",
     "dropped_metric_points": "Data points of OTLP metrics: they are not stored.",
+    "unread_connections": "Connections to the HTTP port of which no request could be read.",
     "wrong_port": "Clients that used the port of the other protocol, by the port that they used.",
 }
 GAUGES = {
@@ -34,6 +35,7 @@ GAUGES = {
 
 WRONG_PORT = r'(?m)^lightning_wrong_port_total\{port="(\w+)"\} (\d+)$'
 ALARM = r'(?m)^lightning_alarm\{alarm="(\w+)"\} 1$'
+UNREAD = r"(?m)^lightning_unread_connections_total (\d+)$"
 IDS_TO_READ = r"(?m)^lightning_ids_to_read (\d+)$"
 READ_AGAIN = r"(?m)^lightning_requests_read_again (\d+)$"
 REFUSED = r'(?m)^lightning_refused_requests_total\{status="(\d+)".*\} (\d+)$'
@@ -75,6 +77,12 @@ class Counts:
             self._counts["requests", _labels(signal=signal, transport=transport)] += 1
             self._counts["unfinished_requests", labels] += 1
             return self._counts["unfinished_requests", labels]
+
+    def unread_connection(self) -> int:
+        """Count a connection of which no request could be read; return how many there were."""
+        with self._lock:
+            self._counts["unread_connections", ()] += 1
+            return self._counts["unread_connections", ()]
 
     def wrong_port(self, port: str) -> int:
         """Count a client that speaks the other port's protocol; return how many there were.
@@ -138,6 +146,11 @@ def ids_to_read(text: str) -> int:
 def requests_read_again(text: str) -> int:
     """Read from `/metrics` how many requests of former processes were stored since the start."""
     return sum(int(n) for n in re.findall(READ_AGAIN, text))
+
+
+def unread_connections(text: str) -> int:
+    """Read from `/metrics` of how many connections no request could be read."""
+    return sum(int(n) for n in re.findall(UNREAD, text))
 
 
 def request_count(text: str) -> int:

@@ -168,7 +168,7 @@ async def _receive(
     parts.supervisor.watch(servers.start())
     try:
         await servers.until_open()
-        with servers.reporting_wrong_protocols():
+        with servers.reporting_unread():
             _announce(parts, echo)
             # The signal may have come before `then` was set.
             if stopping.deadline is None:

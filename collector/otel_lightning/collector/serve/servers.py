@@ -5,22 +5,27 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_lightning.collector.receive.accept import Receiver
 from otel_lightning.collector.receive.http import server as http_server
 from otel_lightning.collector.receive.http.application import MountedApp, application
+from otel_lightning.collector.receive.http.unread_connections import UnreadConnections
 from otel_lightning.collector.serve.address import Address
 from otel_lightning.collector.serve.settings import Settings
-from otel_lightning.collector.serve.watches.wrong_protocol import watched
+from otel_lightning.collector.serve.watches.ended_connections import Ended, watched
 
 if TYPE_CHECKING:
     from grpc import Server as GrpcServer
 
-    from otel_lightning.collector.receive.grpc import GrpcCertificates, IncompleteCalls
+    from otel_lightning.collector.receive.grpc import (
+        GrpcCertificates,
+        IncompleteCalls,
+        WrongProtocol,
+    )
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +64,12 @@ class Servers:
         # Not by the name that the user gave, which may stop resolving.
         numeric = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
         self._place = socket.getnameinfo(bound.http.getsockname(), numeric)
+        port: int = bound.http.getsockname()[1]
+        self._http_port = port
+        self._unread = UnreadConnections(receiver.counts, port, tls=settings.tls is not None)
         self._grpc = _grpc_parts(receiver, settings, settings.grpc) if settings.grpc else None
         self._http = http_server.server(
-            partial(application, receiver, apps),
+            partial(application, receiver, apps, self._unread),
             bound.http,
             settings.tls,
             bound.connections,
@@ -92,9 +100,16 @@ class Servers:
             await asyncio.sleep(LOOK_SECONDS)
         raise self.http_ended()
 
-    def reporting_wrong_protocols(self) -> AbstractContextManager[None]:
-        """Report, while the block runs, clients that speak another protocol to the gRPC port."""
-        return self._grpc.watched() if self._grpc else nullcontext()
+    @contextmanager
+    def reporting_unread(self) -> Iterator[None]:
+        """Report, while the block runs, clients of which nothing can be read."""
+        with ExitStack() as watches:
+            watches.enter_context(
+                watched(self._http_port, lambda ended: self._unread.note_end(ended.client))
+            )
+            if self._grpc:
+                watches.enter_context(watched(self._grpc.port, self._grpc.note_end))
+            yield
 
     def http_ended(self) -> ConnectionError:
         """Return the error of an HTTP server that ended without being asked."""
@@ -138,7 +153,13 @@ class _GrpcParts(NamedTuple):
     server: "GrpcServer"
     incomplete: "IncompleteCalls"
     certificates: "GrpcCertificates | None"
-    watched: Callable[[], AbstractContextManager[None]]
+    wrong: "WrongProtocol"
+    port: int
+
+    def note_end(self, ended: Ended) -> None:
+        """Report a connection that has ended, if its client spoke another protocol."""
+        if ended.is_not_grpc:
+            self.wrong.found(ended.address)
 
 
 def _grpc_parts(receiver: Receiver, settings: Settings, address: Address) -> _GrpcParts:
@@ -152,7 +173,8 @@ def _grpc_parts(receiver: Receiver, settings: Settings, address: Address) -> _Gr
         grpc.server(receiver, str(address), incomplete, certificates),
         incomplete,
         certificates,
-        partial(watched, address.port, wrong.found),
+        wrong,
+        address.port,
     )
 
 

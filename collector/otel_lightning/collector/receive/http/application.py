@@ -26,6 +26,7 @@ from otel_lightning.collector.receive.accept import (
 from otel_lightning.collector.receive.access import BrowserRequest
 from otel_lightning.collector.receive.http.bodies import Budget, decompress
 from otel_lightning.collector.receive.http.health import PATHS, health
+from otel_lightning.collector.receive.http.unread_connections import UnreadConnections
 from otel_lightning.collector.receive.http.wrong_path import WrongPaths, why_wrong
 from otel_lightning.collector.receive.metrics import TEXT, exposition
 from otel_lightning.collector.receive.refusals import (
@@ -73,12 +74,18 @@ class MountedApp(Protocol):
         """Answer one request."""
 
 
-def application(receiver: Receiver, mounted: Sequence[MountedApp], leaving: Event) -> Application:
+def application(
+    receiver: Receiver,
+    mounted: Sequence[MountedApp],
+    unread: UnreadConnections,
+    leaving: Event,
+) -> Application:
     """Create the RSGI application that appends requests to the spool.
 
     Args:
         receiver: The spool, the access check and the counters.
         mounted: Each answers the requests for its own paths; it admits clients itself.
+        unread: Gets the client of each request.
         leaving: Once it is set, each answer closes its connection.
     """
     budget = Budget(LARGE_BODIES * receiver.max_body)
@@ -88,6 +95,7 @@ def application(receiver: Receiver, mounted: Sequence[MountedApp], leaving: Even
         return (("connection", "close"),) if leaving.is_set() else ()
 
     async def answer(scope: Any, protocol: Any) -> None:
+        unread.note_request(scope.client)
         if scope.headers.get("content-type", "").startswith(GRPC):
             return wrong_port.answer(protocol)
         for other in mounted:

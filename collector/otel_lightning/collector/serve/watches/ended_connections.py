@@ -1,6 +1,6 @@
-"""Notice clients that speak another protocol to the gRPC port, such as OTLP over HTTP.
+"""Notice clients whose bytes no server of ours can read, such as OTLP over HTTP at the gRPC port.
 
-`grpcio` closes such a connection in threads of its own and reports nothing. But Linux sends the
+`grpcio` and `granian` close such a connection themselves and report nothing. But Linux sends the
 counters of each TCP connection that has ended to a netlink socket. A filter in the kernel passes on
 connections to our port only, so that requests and other connections cost nothing here.
 
@@ -18,6 +18,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import NamedTuple
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ NETLINK_SOCK_DIAG = 4
 ENDED_IPV4, ENDED_IPV6 = 1 << 0, 1 << 2  # groups SKNLGRP_INET_TCP_DESTROY and _INET6_TCP_DESTROY
 SO_ATTACH_FILTER = 26
 MESSAGE_BYTES = 4096
-LOCAL_PORT, REMOTE_ADDRESS = 20, 40
+LOCAL_PORT, REMOTE_PORT, REMOTE_ADDRESS = 20, 22, 40
 """Offsets in the message: a 16-byte `nlmsghdr`, then `inet_diag_msg`."""
 ATTRIBUTES, TCP_INFO = 88, 2
 """Offset of the attributes in the message, and the type of the one that is a `tcp_info`."""
@@ -34,15 +35,36 @@ BYTES_RECEIVED, DATA_SEGMENTS_SENT, KNOWN_BYTES = 128, 156, 160
 END_BYTES = 1  # TCP counts the end of a stream as one byte
 
 
-@contextmanager
-def watched(port: int, report: Callable[[str], None]) -> Iterator[None]:
-    """Report each connection of another protocol to a port, while the block runs.
+class Ended(NamedTuple):
+    """A TCP connection that has ended, whose client had sent something."""
 
-    Must be called in a running event loop. Where the kernel does not tell, nothing is reported.
+    address: str
+    """The client's IP address."""
+    client: str
+    """The client's IP address and port, as a server writes them."""
+    segments: int
+    """Segments with data that were sent to the client."""
+
+    @property
+    def is_not_grpc(self) -> bool:
+        """Whether the client cannot have spoken gRPC.
+
+        gRPC's server speaks first, in one segment. A client of HTTP/2 makes it speak again, because
+        it must acknowledge the client's SETTINGS.
+        """
+        return self.segments <= 1
+
+
+@contextmanager
+def watched(port: int, report: Callable[[Ended], None]) -> Iterator[None]:
+    """Report each connection to a port that ends, and whose client had sent something.
+
+    A probe that only connects sends nothing. Must be called in a running event loop. Where the
+    kernel does not tell, nothing is reported.
 
     Args:
-        port: The gRPC port.
-        report: Gets the client's IP address; runs in the event loop.
+        port: The port.
+        report: Runs in the event loop.
     """
     with _subscribe(port) or nullcontext() as ended:
         if ended is None:
@@ -63,14 +85,14 @@ def _subscribe(port: int) -> socket.socket | None:
     try:
         ended = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_SOCK_DIAG)
     except OSError as error:  # such as a sandbox without AF_NETLINK
-        logger.debug("Clients of another protocol are not noticed: %s", error)
+        logger.debug("Clients that cannot be read are not noticed: %s", error)
         return None
     try:
         ended.setblocking(False)  # noqa: FBT003  its only argument
         _only_port(ended, port)
         ended.bind((0, ENDED_IPV4 | ENDED_IPV6))
     except OSError as error:
-        logger.debug("Clients of another protocol are not noticed: %s", error)
+        logger.debug("Clients that cannot be read are not noticed: %s", error)
         ended.close()
         return None
     return ended
@@ -93,32 +115,32 @@ def _only_port(ended: socket.socket, port: int) -> None:
     ended.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, fprog)
 
 
-def _read(ended: socket.socket, report: Callable[[str], None]) -> None:
+def _read(ended: socket.socket, report: Callable[[Ended], None]) -> None:
     try:
         message = ended.recv(MESSAGE_BYTES)
     except OSError:  # too many at once: the kernel dropped some
         return
-    if client := _client_of_another_protocol(message):
-        report(client)
+    if one := _ended(message):
+        report(one)
 
 
-def _client_of_another_protocol(message: bytes) -> str | None:
-    """Return the address of a client that sent something and was answered nothing.
-
-    gRPC's server speaks first, in one segment. A client of HTTP/2 makes it speak again, because it
-    must acknowledge the client's SETTINGS. A probe that only connects sends nothing.
-    """
+def _ended(message: bytes) -> Ended | None:
+    """Read a message of the kernel; None if the client has sent nothing."""
     info = _attribute(message, TCP_INFO)
     if len(info) < KNOWN_BYTES:
         return None
     (received,) = struct.unpack_from("=Q", info, BYTES_RECEIVED)
     (segments,) = struct.unpack_from("=I", info, DATA_SEGMENTS_SENT)
-    if received <= END_BYTES or segments > 1:
+    if received <= END_BYTES:
         return None
+    (port,) = struct.unpack_from("!H", message, REMOTE_PORT)
     if message[16] == socket.AF_INET:
-        return str(ipaddress.IPv4Address(message[REMOTE_ADDRESS : REMOTE_ADDRESS + 4]))
-    address = ipaddress.IPv6Address(message[REMOTE_ADDRESS : REMOTE_ADDRESS + 16])
-    return str(address.ipv4_mapped or address)
+        address = str(ipaddress.IPv4Address(message[REMOTE_ADDRESS : REMOTE_ADDRESS + 4]))
+        return Ended(address, f"{address}:{port}", segments)
+    ipv6 = ipaddress.IPv6Address(message[REMOTE_ADDRESS : REMOTE_ADDRESS + 16])
+    if mapped := ipv6.ipv4_mapped:  # of a socket for both
+        return Ended(str(mapped), f"[::ffff:{mapped}]:{port}", segments)
+    return Ended(str(ipv6), f"[{ipv6}]:{port}", segments)
 
 
 def _attribute(message: bytes, kind: int) -> bytes:
