@@ -15,7 +15,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from support.requests_by_hand import trace_request
 from support.running import Ingester, cli, cli_here, finish
 
-from otel_lightning.collector.store import open_store
+from otel_lightning.collector.files.atomic import replaced
+from otel_lightning.collector.store import StoreError, open_store
 from otel_lightning.collector.terminal.command_line import expected_errors
 
 SPAN = {"traceId": "0a" * 16, "spanId": "0b" * 8, "name": "json"}
@@ -233,6 +234,18 @@ def test_an_error_of_a_file_names_it(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(click.ClickException, match=r"/folder': Is a directory"), expected_errors():
         (tmp_path / "folder").read_text()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_names_the_file_that_was_wanted_and_the_remedy(tmp_path: Path) -> None:
+    wanted = tmp_path / "rows.jsonl"
+    told = r"/rows\.jsonl': No space left on device\. Make room on that disk, and give"
+    with pytest.raises(click.ClickException, match=told), expected_errors(), replaced(wanted):
+        Path("/dev/full").write_text("a row")
+    assert not list(tmp_path.iterdir())
+    duckdb_says = 'Failed to commit: Could not write file "a.wal": No space left on device'
+    with pytest.raises(click.ClickException, match=r"device\. Make room on"), expected_errors():
+        raise StoreError(duckdb_says)
 
 
 def test_text_that_is_not_utf8_is_reported_with_its_file(tmp_path: Path) -> None:

@@ -306,6 +306,11 @@ def test_a_damaged_file_is_called_damaged_and_not_held_by_another_process(tmp_pa
     assert "held by" not in str(refused.value)
 
 
+def test_a_folder_is_not_called_a_damaged_file(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is a folder"), open_store(tmp_path):
+        pass
+
+
 def test_a_full_disk_is_not_called_a_damaged_file(tmp_path: Path) -> None:
     # Opening a store with a log writes a checkpoint. DuckDB's words on a full tmpfs:
     told = (

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp, mkstemp
 
-from otel_lightning.collector.files.reason import named_reason
+from otel_lightning.collector.files.reason import FULL, named_reason
 
 try:
     import fcntl
@@ -94,7 +94,7 @@ def replaced(path: Path, mode: int | None = None) -> Iterator[Path]:
             that the process's umask allows.
 
     Raises:
-        OSError: If the folder cannot be written, or the disk is full.
+        OSError: If the folder cannot be written, or the disk is full; it names `path`.
 
     Example:
         >>> import tempfile
@@ -106,9 +106,14 @@ def replaced(path: Path, mode: int | None = None) -> Iterator[Path]:
     """
     path = path.resolve()  # replace the target of a symbolic link, not the link
     with temporary_beside(path, mode) as temporary:
-        yield temporary
-        sync(temporary)
-        rename_durably(temporary, path)
+        try:
+            yield temporary
+            sync(temporary)
+            rename_durably(temporary, path)
+        except OSError as error:
+            if error.errno in FULL and error.filename is None:
+                error.filename = str(path)  # a failed write names no file
+            raise
 
 
 @contextmanager

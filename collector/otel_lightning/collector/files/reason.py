@@ -1,5 +1,13 @@
 """Why a file, a program or a connection failed, in words for a user."""
 
+import errno
+import os
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Numbers of the errors of a full disk, or of this user's full part of it."""
+NO_SPACE = tuple(os.strerror(number) for number in sorted(FULL))
+"""What the system says then, and so what DuckDB and Arrow say."""
+
 
 def reason(error: BaseException) -> str:
     """Return why something failed, without the system's number and the name of the file.

@@ -4,7 +4,6 @@ DuckDB lets only one process open a file for writing. While `lightning-ingest` h
 processes use DuckDB's client-server protocol (Quack) on loopback. `open_store` chooses by itself.
 """
 
-import errno
 import logging
 import os
 import re
@@ -20,6 +19,7 @@ import duckdb
 
 from otel_lightning.collector.files.links import followed
 from otel_lightning.collector.files.process_file import run_file, runs_still, starting_file
+from otel_lightning.collector.files.reason import NO_SPACE
 from otel_lightning.collector.store import migrate
 from otel_lightning.collector.store.answering import check_answers
 from otel_lightning.collector.store.connect import attach, connect
@@ -73,8 +73,6 @@ OTHERS_LOG = re.compile(r"WAL does not match|WAL checkpoint iteration does not m
 """What DuckDB says if the write-ahead log beside a file is not that file's own."""
 AGAIN_SECONDS = 0.1
 """Pause before a file that another process holds is opened again."""
-NO_SPACE = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
-"""What the system, and so DuckDB, says if the disk is full, or this user's part of it."""
 
 
 class _HeldError(StoreError):
@@ -182,6 +180,8 @@ def _open(path: Path, *, create: bool, read_only: bool, to_serve: bool) -> Store
             f"There is no store at '{path}'. Start `lightning-ingest --store {named}`, or fill it "
             f"with `lightning-ingest load FILE… --store {named}`."
         )
+    if path.is_dir():
+        raise StoreError(f"'{path}' is a folder. Give the file of the store with --store.")
     try:
         store = open_file(path, read_only=read_only, to_serve=to_serve)
     except StoreError as error:

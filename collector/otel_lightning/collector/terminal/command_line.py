@@ -24,7 +24,7 @@ Command = Callable[..., Any]
 @contextmanager
 def expected_errors(*others: type[Exception]) -> Iterator[None]:
     """Report an error of the store, of a file or of another kind without a traceback."""
-    from otel_lightning.collector.files.reason import named_reason
+    from otel_lightning.collector.files.reason import NO_SPACE, named_reason
     from otel_lightning.collector.store import StoreError
     from otel_lightning.collector.store.print_rows import printable
 
@@ -33,6 +33,8 @@ def expected_errors(*others: type[Exception]) -> Iterator[None]:
         yield
     except expected as error:
         text = named_reason(error)
+        if text.endswith(NO_SPACE):
+            text += ". Make room on that disk, and give the command again."
         # DuckDB's errors quote stored values, whose control characters must not reach a terminal.
         raise click.ClickException("\n".join(map(printable, text.split("\n")))) from error
     except RuntimeError as error:
