@@ -1,15 +1,14 @@
 """Rows of spans: the fields that all dialects share, and those that follow from other fields."""
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 from otel_lightning.collector.derive.attributes import graph_nodes, reading, spellings
 from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields, first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
+from otel_lightning.collector.derive.content_state import content_state
 from otel_lightning.collector.derive.messages import finish
 from otel_lightning.collector.derive.messages.documents import documents, number
-from otel_lightning.collector.derive.messages.message_memory import SharedMessage
 from otel_lightning.collector.derive.messages.tool_parts import forget_completed_arguments
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -233,31 +232,54 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
     if call.input_tokens == 0:  # a model always reads input, so 0 means that nobody counted
         for name in TOKEN_COUNTS:
             setattr(call, name, getattr(call, name) or None)
-    if call.finish_reason is None:
-        for message in outputs:
-            if "finish_reason" in message:
-                call.finish_reason = message["finish_reason"]
-                break
-    if call.finish_reason == "stop" and asks_for_tools(call):
-        call.finish_reason = "tool_calls"
-    if call.finish_reason == "error" and not call.error_type:
-        # Some packages write `error` where the provider gave no reason. A call with an answer did
-        # not fail, nor did one whose stream the client left.
-        answered = call.is_broken_off or any(message["parts"] for message in outputs)
-        call.finish_reason, call.error_type = (None, None) if answered else ("error", "_OTHER")
-    # An answer without a reason was broken off by the error. With one, a layer failed after it.
-    if call.error_type and not (outputs and call.finish_reason):
-        call.finish_reason = "error"
-    if call.finish_reason == "error":
-        cut = cut or any(message["parts"] for message in outputs)
-    if call.is_broken_off:
-        call.output_tokens, cut = None, True  # that of Anthropic's first event is 1
-    broken_off = [message for message in outputs if _is_broken_off(call, message)]
-    cut = forget_completed_arguments(broken_off) or cut
-    cut = cut or (call.finish_reason is None and _ends_inside_a_tool_call(outputs))
+    _settle_finish_reason(call, outputs)
+    cut = _forget_broken_end(call, outputs) or cut
     cut = cut or call.content == "truncated" or (bool(sources) and any(map(is_cut, sources)))
     call.content = content_state(call, cut=cut)
     return call
+
+
+def _settle_finish_reason(call: LlmCall, outputs: list[Message]) -> None:
+    """Set the finish reason by the answer's messages, its tool calls and the error of a call."""
+    reason = call.finish_reason
+    if reason is None:
+        for message in outputs:
+            if "finish_reason" in message:
+                reason = message["finish_reason"]
+                break
+    if reason == "stop" and asks_for_tools(call):
+        reason = "tool_calls"
+    if reason == "error" and not call.error_type:
+        # Some packages write `error` where the provider gave no reason. A call with an answer did
+        # not fail, nor did one whose stream the client left.
+        answered = call.is_broken_off or any(message["parts"] for message in outputs)
+        reason, call.error_type = (None, None) if answered else ("error", "_OTHER")
+    # An answer without a reason was broken off by the error. With one, a layer failed after it.
+    if call.error_type and not (outputs and reason):
+        reason = "error"
+    call.finish_reason = reason
+
+
+def _forget_broken_end(call: LlmCall, outputs: list[Message]) -> bool:
+    """Forget what is not reliable of an answer whose end is missing.
+
+    Args:
+        call: The call, with its settled finish reason; changed in place.
+        outputs: Its answers.
+
+    Returns:
+        Whether an answer is known to lack something that the model said.
+    """
+    reason, is_left = call.finish_reason, call.is_broken_off
+    if is_left:
+        call.output_tokens = None  # that of Anthropic's first event is 1
+    broken_off = outputs
+    if not is_left and reason != "error":
+        broken_off = [one for one in outputs if one.get("finish_reason", reason) == "length"]
+    lacks_arguments = forget_completed_arguments(broken_off)
+    has_failed_inside = reason == "error" and any(message["parts"] for message in outputs)
+    ends_inside = reason is None and _ends_inside_a_tool_call(outputs)
+    return is_left or lacks_arguments or has_failed_inside or ends_inside
 
 
 def settle_broken_stream(call: LlmCall, raw: object) -> None:
@@ -271,13 +293,6 @@ def settle_broken_stream(call: LlmCall, raw: object) -> None:
     """
     if finish.reason(raw) == "error":
         call.error_type, call.finish_reason = call.error_type or "_OTHER", "error"
-
-
-def _is_broken_off(call: LlmCall, answer: Message) -> bool:
-    """Return whether the model did not end an answer: its limit, an error or the client did."""
-    failed_inside = call.error_type is not None and call.finish_reason == "error"
-    reason = answer.get("finish_reason", call.finish_reason)
-    return call.is_broken_off or failed_inside or reason == "length"
 
 
 def _ends_inside_a_tool_call(outputs: list[Message]) -> bool:
@@ -312,58 +327,6 @@ def without_doubtful_reason(call: LlmCall, raw: object) -> LlmCall:
     return call
 
 
-def content_state(call: LlmCall, *, cut: bool) -> str:
-    """Return how much of the content of a call is known: the value of its column `content`."""
-    if not call.input_messages and not call.output_messages:
-        return "truncated" if cut else "absent"
-    if _any_left_out(call.input_messages) or _any_left_out(call.output_messages):
-        return "redacted"
-    # A call that failed and an embedding have no answer, so none was left out.
-    answered = call.output_messages or call.error_type or call.operation == "embeddings"
-    sent = call.input_messages
-    return "full" if sent and answered and not cut and not _lost_a_turn(sent) else "truncated"
-
-
-def _lost_a_turn(sent: list[Message]) -> bool:
-    """Return whether the user speaks after a turn of the assistant that says nothing.
-
-    Traceloop for LlamaIndex in JavaScript writes so what the model asked its tools for, and their
-    results as words of the user.
-    """
-    for turn, following in pairwise(sent):
-        if not turn["parts"] and turn["role"] == "assistant" and following["role"] == "user":
-            return True
-    return False
-
-
-def _any_left_out(messages: list[Message] | None) -> bool:
-    """Return whether one of these messages is only an outline; a shared one is looked at once."""
-    for message in messages or ():
-        if type(message) is not SharedMessage:
-            if _left_out(message):
-                return True
-        elif not message.is_whole:
-            if _left_out(message):
-                return True
-            message.is_whole = True
-    return False
-
-
-def _left_out(message: Message) -> bool:
-    """Return whether a message has only roles and types: its text or arguments are not recorded."""
-    parts = message["parts"]
-    # A text that is not empty is whole. Most messages are one, so it is looked for first.
-    if len(parts) == 1 and parts[0]["type"] == "text" and parts[0].get("content"):
-        return False
-    if not parts:
-        # A model may answer with nothing, while nobody sends an empty message.
-        return bool(message["role"] != "assistant")
-    # Nor an empty text: LiteLLM's proxy writes one for each item of a Responses request.
-    if message["role"] == "user" and len(parts) == 1 and parts[0].get("content") == "":
-        return True
-    return False in [_CARRIED.get(part["type"], "type") in part for part in parts]
-
-
 def is_gemini(call: LlmCall) -> bool:
     """Return whether a call is to Gemini.
 
@@ -395,7 +358,3 @@ def asks_for_tools(call: LlmCall) -> bool:
             if part["type"] == "tool_call":
                 return True
     return False
-
-
-_CARRIED = {"tool_call": "arguments", "tool_call_response": "response"}
-"""The key that holds the content of a part of each type. A part without it was redacted."""

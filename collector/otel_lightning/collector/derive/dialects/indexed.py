@@ -159,9 +159,7 @@ def _read_call(span: Span) -> LlmCall:
         call.request_params = given
     if plan.has_tools:
         call.tool_definitions = _tools(attributes, plan, plan.tools(attributes))
-    call.input_messages = SENT.conversation(attributes, span.memory) or None
-    if span.scope_name not in NAMES_ONLY:
-        call.output_messages = _with_reason(ANSWERED.choices(attributes)) or None
+    _fill_messages(call, span, kind)
     if plan.has_total:
         span_rows.count_hidden(call, reading.integer(attributes, *semconv_counts.TOTALS))
     if plan.has_tokens:
@@ -169,15 +167,23 @@ def _read_call(span: Span) -> LlmCall:
         prompt, sampled = (reading.token_ids(reading.array(attributes, key)) for key in TOKENS)
         call.prompt_token_ids = call.prompt_token_ids or prompt
         call.completion_token_ids = call.completion_token_ids or sampled
-    if kind == RESPONSES:
-        call.input_messages = messages.joined(list(map(_item, call.input_messages or ()))) or None
-        call.output_messages = messages.one_turn(map(_item, call.output_messages or ())) or None
     if plan.has_reasons and not any("finish_reason" in one for one in call.output_messages or ()):
         call.finish_reason = finish.reason(semconv.finish_reasons(attributes)[0])
     # A text that is no JSON was not truncated.
     texts = [text for text in plan.contents(attributes) if text[:1] in JSON_STARTS]
     is_part = plan.lost_beginning or span.scope_name in LAST_ONLY or _lacks_calls(call, span)
     return span_rows.completed(call, *texts, cut=is_part)
+
+
+def _fill_messages(call: LlmCall, span: Span, kind: str) -> None:
+    """Set the messages of a call from the attributes with their numbers."""
+    sent, answered = SENT.conversation(span.attributes, span.memory), []
+    if span.scope_name not in NAMES_ONLY:
+        answered = _with_reason(ANSWERED.choices(span.attributes))
+    if kind == RESPONSES:
+        sent = messages.joined(list(map(_item, sent)))
+        answered = messages.one_turn(map(_item, answered))
+    call.input_messages, call.output_messages = sent or None, answered or None
 
 
 def _lacks_calls(call: LlmCall, span: Span) -> bool:

@@ -188,18 +188,10 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
     # A member of a Python enumeration is written as `MessageRole.SYSTEM`.
     written = str(value.get("role") or value.get("type")).rpartition(".")[2]
     speaker = written.lower().replace("_", "-").removesuffix(CHUNK)
-    role = "assistant" if speaker == THOUGHT else ROLES.get(speaker, "user")
-    # An unknown role beside `additional_kwargs` is the name of the tool that answered.
-    named = "additional_kwargs" in value and "role" in value and speaker not in ROLES
-    role = "tool" if role == "user" and (named or value.get("tool_call_id")) else role
+    role = _role(value, speaker)
     body = value.get("parts", value.get("content"))
-    if role == "tool" and _holds(body, "tool_call"):  # Koog calls this a message of the tool
-        role = "assistant"
     if role == "tool" and not _holds(body, "tool_call_response"):
-        if isinstance(body, list) and body and not content_parts(body):  # only approvals
-            return {"role": role, "parts": []}
-        call_id = value.get("tool_call_id", value.get("id"))
-        return {"role": role, "parts": [response_part(call_id, body)]}
+        return _read_result(value, body)
     content = content_parts(body)
     if speaker == THOUGHT:
         content = [{**part, "type": "reasoning"} for part in content]
@@ -215,6 +207,26 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
     if reason := finish.reason(value.get("finish_reason") or value.get("stop_reason")):
         message["finish_reason"] = reason
     return message
+
+
+def _role(value: Mapping[str, Any], speaker: str) -> str:
+    """Return the role of a message whose speaker a package names in its own words."""
+    role = "assistant" if speaker == THOUGHT else ROLES.get(speaker, "user")
+    # An unknown role beside `additional_kwargs` is the name of the tool that answered.
+    is_named = "additional_kwargs" in value and "role" in value and speaker not in ROLES
+    if role == "user" and (is_named or value.get("tool_call_id")):
+        role = "tool"
+    if role == "tool" and _holds(value.get("parts", value.get("content")), "tool_call"):
+        return "assistant"  # Koog calls this a message of the tool
+    return role
+
+
+def _read_result(value: Mapping[str, Any], body: Any) -> Message:
+    """Read a tool's message whose content is the result itself."""
+    if isinstance(body, list) and body and not content_parts(body):  # only approvals
+        return {"role": "tool", "parts": []}
+    call_id = value.get("tool_call_id", value.get("id"))
+    return {"role": "tool", "parts": [response_part(call_id, body)]}
 
 
 def _reasoning_parts(value: Mapping[str, Any], content: list[Part]) -> list[Part]:

@@ -144,31 +144,34 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     call.is_broken_off = call.is_broken_off or _is_left(call, span, attributes)
     if mark := tools.CUT_MARKS.get(span.scope_name or ""):
         cut = tools.drop_mark(call, mark, span.memory) or cut
-    plan.fill_counts(call, attributes)
+    _fill_counts(call, span, attributes, plan)
     if plan.is_named:
         tools.name_requests(call, attributes)
     if span_rows.is_gemini(call):
         tools.read_as_gemini(call, span.memory)
-    if plan.has_total:
-        span_rows.count_hidden(call, reading.integer(attributes, *counts.TOTALS))
-    counts.correct(call, span)
     if span.scope_name in LOSE_ARGUMENTS:
         lost_arguments.forget(call)
     call.lost_arguments = call.lost_arguments or span.scope_name in LOSE_TEXTS
     if span.events:
         call.completion_logprobs = call.completion_logprobs or logprobs(span)
-        for event in span.events:  # Ax writes the counts as an event of their own
-            if event.name == USAGE_EVENT:
-                token_counts.fill_usage(call, counts.usage(event.attributes))
-    cut = cut or (span.scope_name in LAST_PIECES and _has_text(call))
-    cut = cut or (FIRST_CHUNK in attributes and _is_lost(call))
-    cut = cut or (SCRUBBED in attributes and _is_scrubbed(attributes))
     lost = span.scope_name in OPENLIT and _lost_items(call, span.scope_name, attributes)
-    call = span_rows.completed(call, cut=cut or lost)
+    cut = cut or lost or _is_cut(call, span, attributes)
+    call = span_rows.completed(call, cut=cut)
     in_javascript = lost and span.scope_name == lost_items.IN_JAVASCRIPT
     if in_javascript and call.finish_reason == "stop" and call.tool_definitions:
         call.finish_reason = None  # an answer whose tool calls are left out has `completed`, too
     return span_rows.without_doubtful_reason(call, settings.reasons[0])
+
+
+def _fill_counts(call: LlmCall, span: Span, attributes: Attributes, plan: _Plan) -> None:
+    """Set the token counts, as the call's provider means them."""
+    plan.fill_counts(call, attributes)
+    if plan.has_total:
+        span_rows.count_hidden(call, reading.integer(attributes, *counts.TOTALS))
+    counts.correct(call, span)
+    for event in span.events:  # Ax writes the counts as an event of their own
+        if event.name == USAGE_EVENT:
+            token_counts.fill_usage(call, counts.usage(event.attributes))
 
 
 def _fill_whole(call: LlmCall, attributes: Attributes) -> None:
@@ -217,6 +220,15 @@ def _is_left(call: LlmCall, span: Span, attributes: Attributes) -> bool:
     is_stated = any("finish_reason" in message for message in call.output_messages or ())
     is_ended = is_stated or call_messages.is_counted(attributes)
     return is_of_stream and call_messages.OUTPUT in attributes and not is_ended
+
+
+def _is_cut(call: LlmCall, span: Span, attributes: Attributes) -> bool:
+    """Return whether the span lacks a part of the messages, and says so by other keys."""
+    if span.scope_name in LAST_PIECES and _has_text(call):
+        return True
+    if FIRST_CHUNK in attributes and _is_lost(call):
+        return True
+    return SCRUBBED in attributes and _is_scrubbed(attributes)
 
 
 def _is_scrubbed(attributes: Attributes) -> bool:

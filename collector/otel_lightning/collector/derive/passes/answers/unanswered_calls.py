@@ -5,7 +5,7 @@ Pydantic AI ends the span of a streamed call that failed without its error, with
 
 from collections.abc import Iterable, Sequence
 
-from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.content_state import content_state
 from otel_lightning.collector.derive.messages.packing import outputs, unpack
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall
 from otel_lightning.collector.derive.span_tree import Nodes, inherited
@@ -30,7 +30,7 @@ def fail(calls: Sequence[LlmCall], runs: Iterable[AgentRun], nodes: Nodes) -> No
         if kind and call.error_type is None and is_unanswered(call):
             call.error_type, call.error_message, call.finish_reason = kind, message, "error"
             unpack(call).output_messages = None
-            call.content = span_rows.content_state(call, cut=False)
+            call.content = content_state(call, cut=False)
 
 
 def is_unanswered(call: LlmCall) -> bool:

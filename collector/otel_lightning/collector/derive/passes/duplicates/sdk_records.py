@@ -8,8 +8,8 @@ several fit. Where both have the messages, the input must be the same, too. A st
 sent no token counts is known by the input, the answer and the time.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
 
 from otel_lightning.collector.derive.messages.packing import outputs
 from otel_lightning.collector.derive.passes.duplicates.equal_answers import comparable_parts
@@ -62,9 +62,18 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     ]
     if not sdk_records:
         return
+    fitting = list(_fitting(calls, sdk_records))
+    times = Counter(place_of(call) for both in fitting for call in both)
+    yield from (both for both in fitting if all(times[place_of(call)] == 1 for call in both))
+
+
+def _fitting(
+    calls: Collection[LlmCall], sdk_records: Iterable[LlmCall]
+) -> Iterator[tuple[LlmCall, LlmCall]]:
+    """Yield (framework's record, SDK's record) for any two records that may be of one call."""
     with_content = {call.response_id for call in calls if call.content != "absent"}
     above = {(sdk.trace_id, sdk.parent_span_id) for sdk in sdk_records}
-    by_kind: dict[tuple[object, ...], list[LlmCall]] = defaultdict(list)
+    frameworks: dict[tuple[object, ...], list[LlmCall]] = defaultdict(list)
     above_an_sdk = set()
     for call in filter(_may_be_frameworks, calls):
         # A record right above an SDK's is of the same call, so neither takes another one.
@@ -72,23 +81,17 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
             above_an_sdk.add(place_of(call))
         else:
             for kind in _frameworks_kinds(call):
-                by_kind[kind].append(call)
-    fitting = [
-        (framework, sdk)
-        for sdk in sdk_records
-        if sdk.content != "absent" or sdk.response_id is None or sdk.response_id not in with_content
-        if (sdk.trace_id, sdk.parent_span_id) not in above_an_sdk
-        for kind in (_kinds(sdk) if sdk.content == "absent" else _clients_kinds(sdk))
-        for framework in by_kind.get(kind, ())
-        if framework is not sdk
-        and (_contains(framework, sdk) or _is_inside(framework, sdk))
-        and (sdk.content == "absent" or _alike(framework, sdk))
-    ]
-    times: dict[tuple[str, str], int] = defaultdict(int)
-    for both in fitting:
-        for call in both:
-            times[place_of(call)] += 1
-    yield from (both for both in fitting if [times[place_of(call)] for call in both] == [1, 1])
+                frameworks[kind].append(call)
+    for sdk in sdk_records:
+        is_empty = sdk.content == "absent"
+        if is_empty and sdk.response_id is not None and sdk.response_id in with_content:
+            continue
+        if (sdk.trace_id, sdk.parent_span_id) in above_an_sdk:
+            continue
+        for kind in _kinds(sdk) if is_empty else _clients_kinds(sdk):
+            for call in frameworks.get(kind, ()):
+                if call is not sdk and _at_once(call, sdk) and (is_empty or _alike(call, sdk)):
+                    yield call, sdk
 
 
 def failed_midway(call: LlmCall) -> bool:
@@ -196,6 +199,11 @@ def _clients_kinds(call: LlmCall) -> list[tuple[object, ...]]:
     """
     service, _, *more = _kind(call)
     return [*_kinds(call), (service, None, *more)]
+
+
+def _at_once(framework: LlmCall, sdk: LlmCall) -> bool:
+    """Return whether one of two records with fitting counts lies inside the time of the other."""
+    return _contains(framework, sdk) or _is_inside(framework, sdk)
 
 
 def _contains(framework: LlmCall, sdk: LlmCall) -> bool:

@@ -6,7 +6,7 @@ Pydantic AI writes the messages of a call once it is answered, and those of a ru
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.content_state import content_state
 from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall
 from otel_lightning.collector.derive.span_tree import Nodes, inherited
@@ -37,5 +37,5 @@ def fill(calls: Sequence[LlmCall], runs: Iterable[AgentRun], nodes: Nodes) -> It
             continue
         if not unpack(call).input_messages:
             call.input_messages = stated[run_place]
-            call.content = span_rows.content_state(call, cut=False)
+            call.content = content_state(call, cut=False)
             yield call
