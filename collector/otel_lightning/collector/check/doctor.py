@@ -96,9 +96,9 @@ class ProblemKind(NamedTuple):
 
     name: str
     noun: str
-    """What is counted, as a singular."""
+    """The noun of the counted things, in the singular."""
     fault: str
-    """What is wrong with them; `{kind}` is the column by which the statement groups."""
+    """The predicate of that noun; `{kind}` is the column by which the statement groups."""
     remedy: str
 
 

@@ -34,7 +34,7 @@ SWITCHED_OFF = (
 
 
 class Fault(NamedTuple):
-    """What is wrong with a variable, and what to set instead."""
+    """A variable whose value is wrong, the problem, and the value to set instead."""
 
     setting: str
     """The variable, with its value unless that may be secret."""

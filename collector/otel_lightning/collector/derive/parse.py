@@ -262,7 +262,7 @@ class _LogsOf:
 
 
 class _Plan:
-    """Who reads the spans of a shape, their rewards, and which ids their attributes may state."""
+    """The readers of the spans of a shape and of their rewards, and the ids that they may state."""
 
     __slots__ = (
         "conversation",

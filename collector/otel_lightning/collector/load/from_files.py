@@ -44,7 +44,7 @@ class Loaded(NamedTuple):
     new: int | None
     """None if the running ingester stores them: it does not report the number."""
     judgements: Sequence[ExportedJudgement] = ()
-    """What `load_judgements` has to store when the judged spans are stored."""
+    """Judgements that `load_judgements` stores after the judged spans are stored."""
     left_out: Sequence[str] = ()
     """Why records cannot be stored: one clause for each record."""
 

@@ -1,6 +1,6 @@
-"""What `lightning-ingest forget` has still to do when the rows are deleted.
+"""The work that is left to `lightning-ingest forget` after it has deleted the rows.
 
-It is kept in a file beside the store, so that it can be done after a crash.
+A file beside the store lists it, so that it can be done after a crash.
 """
 
 import json
@@ -25,12 +25,12 @@ class UnfinishedErasure(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> Self | None:
-        """Return what is left to do for a store, or None."""
+        """Return the work that is left for a store, or None."""
         file = _unfinished(path)
         return cls(**json.loads(file.read_text())) if file.exists() else None
 
     def keep(self, path: Path) -> None:
-        """Record this, and what was left before, before the transaction that deletes rows ends."""
+        """Add this to the file; call it before the transaction that deletes the rows ends."""
         before = UnfinishedErasure.of(path) or UnfinishedErasure([], [])
         all_of = zip(self._fields, before, self, strict=True)
         text = json.dumps({name: sorted({*old, *new}) for name, old, new in all_of})

@@ -22,7 +22,7 @@ import pyarrow as pa
 HEADER = struct.Struct("<BQ")  # kind of the message, and number of bytes that follow
 LOOK_SECONDS = 1.0
 KILLED_FIRST = "1000"
-"""What Linux takes for a process that is to be killed before all others, whatever their memory."""
+"""Value of `oom_score_adj`: if memory runs out, Linux kills this process before all others."""
 
 
 class LateError(OSError):

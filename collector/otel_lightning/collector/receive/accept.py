@@ -65,7 +65,7 @@ BROKEN = {
     "http": "its body was no valid HTTP",
     "grpc": "gRPC refused it, as a message of more than twice --max-body",
 }
-"""What else may have ended a request, by transport."""
+"""Another reason why a request may have ended early, by transport."""
 NO_METRICS = "metrics are not stored: traces and logs are"
 
 

@@ -181,7 +181,7 @@ def server(
 
 
 class OtherServices(grpc.GenericRpcHandler):
-    """Refuses and counts calls of services that we lack, of which gRPC itself would tell nobody."""
+    """Refuses and counts calls of services that we lack; gRPC itself would not report them."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver

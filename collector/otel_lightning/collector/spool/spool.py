@@ -40,7 +40,7 @@ class SpoolError(Exception):
 
 
 class _Work(NamedTuple):
-    """What the writer thread takes from the queue at once, in the order in which it is done."""
+    """A batch that the writer thread takes from the queue, in the order of the work."""
 
     requests: list[WaitingRequest]
     segment_start: Future[Position] | None
@@ -115,7 +115,7 @@ class Spool:
         return durable
 
     def begin_segment(self) -> Position:
-        """Begin a new segment, and return its start: all that was acknowledged before lies before.
+        """Begin a new segment, and return its start. Requests acknowledged so far are before it.
 
         Raises:
             SpoolError: If it cannot be made.

@@ -27,7 +27,7 @@ SHOWN_COLUMNS, SHOWN_LETTERS = 12, 30
 """How much of the names of an unknown table's columns an error message shows."""
 
 Item = Contents | ExportedJudgement | LeftOut
-"""What is stored of a file, or cannot be stored."""
+"""An item of a file: to be stored, or the reason why it cannot be stored."""
 
 
 class Row(NamedTuple):

@@ -35,7 +35,7 @@ KEPT_BYTES = 64_000_000
 
 
 class TraceFile(NamedTuple):
-    """What a file holds."""
+    """The content of a file of traces."""
 
     requests: Iterable[Contents]
     """Each loop over them reads a large file again."""

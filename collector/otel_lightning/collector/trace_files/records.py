@@ -1,4 +1,4 @@
-"""What a format of another trace store yields: spans as OTLP/JSON, judgements, what is left out.
+"""The items that the formats of other trace stores yield: spans as OTLP/JSON, judgements, gaps.
 
 The functions build OTLP/JSON from plain Python values.
 """

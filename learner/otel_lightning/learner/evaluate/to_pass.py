@@ -1,4 +1,4 @@
-"""What a refused candidate needs to pass the gate, as a sentence."""
+"""Say in a sentence what a refused candidate needs to pass the gate."""
 
 import math
 from collections.abc import Collection

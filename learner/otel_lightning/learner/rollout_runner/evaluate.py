@@ -103,14 +103,8 @@ def evaluate_models(
             given range.
         StoreError: If the store cannot be read or written.
     """
-    folders = {name: str(Path(name).resolve()) for name in trial.models if Path(name).is_dir()}
-    distinct = {folders.get(name, name) for name in trial.models}
-    if len(trial.models) < MIN_MODELS or len(distinct) != len(trial.models):
-        raise DataError("Comparing needs two different models or more: --model A --model B.")
+    folders = _checked_folders(trial.models)
     check_failed_reward(grading.failed_reward, trial.reward_range)
-    # All of them before the first is run, which may take hours.
-    for name in trial.models:
-        check_model(name)
     # A folder may be trained again, and a pointer such as `models/live` moves. So the rollouts of a
     # model, and the verdict on it, belong to the files that it has now.
     prints = {name: fingerprint(Path(name)) for name in folders}
@@ -142,6 +136,22 @@ def evaluate_models(
         opened.insert("runs", arrow(row))
     verdicts = [replace(verdict, others=others) for verdict in verdicts]
     return verdicts, list(reports.values())
+
+
+def _checked_folders(models: Sequence[str]) -> dict[str, str]:
+    """Return the resolved path of each model that is a folder.
+
+    Raises:
+        DataError: If there are not two different models, or one cannot be served. All are checked
+            before the first is run, which may take hours.
+    """
+    folders = {name: str(Path(name).resolve()) for name in models if Path(name).is_dir()}
+    distinct = {folders.get(name, name) for name in models}
+    if len(models) < MIN_MODELS or len(distinct) != len(models):
+        raise DataError("Comparing needs two different models or more: --model A --model B.")
+    for name in models:
+        check_model(name)
+    return folders
 
 
 def _run(store: Path, job: Job, grading: Grading, trial: Trial, setting: str) -> Report:

@@ -25,7 +25,7 @@ class Arms:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to run: an agent on tasks.
+    """An agent to run on tasks.
 
     The rollouts of a job are identified by its tasks, `name`, `seed`, arms and model. Running the
     same job again runs only what is missing.

@@ -52,7 +52,7 @@ class Report:
     stopped: str | None = None
     """Why the run stopped before its end, if it did."""
     problems: tuple[str, ...] = ()
-    """What went wrong in grading."""
+    """Problems of grading, a sentence each."""
     reasons: Mapping[str, int] = field(default_factory=dict)
     """Number of attempts of this start by the reason why they were lost or failed."""
     without_id: int = 0

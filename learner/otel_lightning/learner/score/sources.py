@@ -1,4 +1,4 @@
-"""Who gave a reward, as the column `source` of rewards and scores tells it."""
+"""The givers of rewards, as the column `source` of rewards and scores names them."""
 
 RULE, JUDGE = "rule:", "judge:"
 """Prefixes of the source of scores; the source of a received reward begins with neither."""

@@ -89,7 +89,7 @@ def values_of(keys: Sequence[str]) -> Callable[[Attributes], tuple[str, ...]]:
 
 
 class Plans(dict[tuple[str, ...], Plan]):
-    """What the keys of a JSON object decide, such as a request's: made once for each set of keys.
+    """A cache of plans for JSON objects, such as requests: one plan for each set of keys.
 
     Example:
         >>> plans = Plans(lambda keys: "model" in keys)

@@ -23,7 +23,7 @@ MOST_TEXT = 64_000_000
 
 
 class LargeTraces:
-    """What was read from the spans of large traces, and the rows that the store has of them."""
+    """A cache of the parsed rows of large traces, and of the rows that the store has of them."""
 
     def __init__(self, most_spans: int = MOST_SPANS, most_text: int = MOST_TEXT) -> None:
         """Begin without traces.
@@ -34,7 +34,7 @@ class LargeTraces:
         """
         self._most_spans, self._most_text = most_spans, most_text
         self._parsed: dict[str, ParsedRows] = {}
-        """What each span says by itself, before `complete_calls`. Nobody changes these rows."""
+        """The rows as parsed span by span, before `complete_calls`. Nobody changes them."""
         self._written: dict[str, RowsByKey] = {}
         self._text = TextSize()
 

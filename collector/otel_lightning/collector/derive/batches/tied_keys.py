@@ -27,17 +27,16 @@ class TiedKeys:
     mostly the same one), and `ties_all` (whether `seeks` ties all its traces, however many)."""
 
     @classmethod
-    def of(cls, tied: pa.Table) -> "TiedKeys":
-        """Read what `Batch.read` returns: the columns `trace_id`, `key` and `seeks`, as texts."""
-        own = hashed(tied["key"])
-        sought = own
-        differs = pc.not_equal(tied["key"], tied["seeks"])
+    def of(cls, ties: pa.Table) -> "TiedKeys":
+        """Hash the keys that `Batch.read` returns as texts: `trace_id`, `key` and `seeks`."""
+        own = seeks = hashed(ties["key"])
+        differs = pc.not_equal(ties["key"], ties["seeks"])
         if pc.any(differs).as_py():
-            sought = own.copy()
-            sought[differs.to_numpy()] = hashed(tied["seeks"].filter(differs))
-        ties_all = pc.or_(*(pc.starts_with(tied["seeks"], text) for text in TIES_ALL))
-        columns = {"key": own, "seeks": sought, "ties_all": ties_all}
-        return cls(pa.table({"trace_id": tied["trace_id"], **columns}))
+            seeks = own.copy()
+            seeks[differs.to_numpy()] = hashed(ties["seeks"].filter(differs))
+        ties_all = pc.or_(*(pc.starts_with(ties["seeks"], text) for text in TIES_ALL))
+        columns = {"key": own, "seeks": seeks, "ties_all": ties_all}
+        return cls(pa.table({"trace_id": ties["trace_id"], **columns}))
 
     def own_of(self, trace_ids: Collection[str]) -> pa.Table:
         """Return the own keys of some of these traces, each once: `trace_id` and `key`."""

@@ -1,4 +1,4 @@
-"""What an instrumentation lost of an answer with tool calls: unknown until a history repeats it.
+"""Recover parts of an answer that an instrumentation lost, from histories that repeat them.
 
 Of a streamed answer of Anthropic's models some packages keep the tool call as it begins, with the
 arguments `{}`, and not the pieces of the arguments that follow. Others leave out the text beside

@@ -1,4 +1,4 @@
-"""Scores and ids of rewards, whoever wrote them."""
+"""Scores and ids of rewards, in one form for all senders."""
 
 import hashlib
 import json

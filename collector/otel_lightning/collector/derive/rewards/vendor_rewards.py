@@ -25,7 +25,7 @@ LOGFIRE, LOGFIRE_COMMENT = "logfire.feedback.name", "logfire.feedback.comment"
 PYDANTIC, PYDANTIC_SCOPE = ("assertions", "scores", "labels"), "pydantic-evals"
 TRULENS = "ai.observability.eval_root."
 SCOPES = {"": "span", "trace.": "trace", "session.": "session"}
-"""What OpenInference's feedback judges, by the beginning of its keys."""
+"""The judged object of OpenInference's feedback, by the prefix of its keys."""
 WORDS = {"annotations.": "annotation", "evaluations.": "evaluation"}
 OPENINFERENCE = {
     f"{scope}{words}": (word, target)

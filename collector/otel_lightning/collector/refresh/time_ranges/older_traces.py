@@ -27,7 +27,7 @@ UNKNOWN_TIME = 0
 RECORD = np.dtype(
     [("trace", "<u8"), ("received", "<u4"), ("keys", "<u4"), ("rows", "<u4"), ("tables", "<u2")]
 )
-"""What is remembered of one trace; the times are Unix seconds."""
+"""The record of one trace; the times are Unix seconds."""
 _BITS = {table: 1 << number for number, table in enumerate(TIMES)}
 
 

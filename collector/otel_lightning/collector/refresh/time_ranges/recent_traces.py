@@ -28,7 +28,7 @@ from otel_lightning.collector.store import Sql, Store
 MOST_TRACES = 100_000
 """Number of traces that are remembered as a whole; each takes some 300 bytes."""
 SPARE = 1 << 14
-"""Number of traces more that are remembered before so many become older traces, at once."""
+"""Number of traces above `MOST_TRACES` at which this many become older traces, at once."""
 EVERYWHERE = Sql("TRUE")
 """The condition that searches a whole table."""
 NOWHERE = Sql("FALSE")

@@ -64,7 +64,7 @@ STARTED_SECONDS = 0.1
 MOST_LOGGED = 20
 """Reasons why statements could not be judged that are logged, each once."""
 SUFFIXES = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
-"""What DuckDB appends to the name of a database's file, for the files that it makes beside it."""
+"""Suffixes of the names of a database's files: DuckDB makes further ones beside the first."""
 
 
 class Tokens(NamedTuple):

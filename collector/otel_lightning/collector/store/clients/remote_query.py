@@ -14,7 +14,7 @@ from otel_lightning.collector.store.errors import OutOfMemoryError
 from otel_lightning.collector.store.sql_text import quote_literal
 
 UNJUDGED = "Authorization failed"
-"""What the server says then; it also says that if our function refused rows that a client sends."""
+"""The server's error if our function did not run; also its error for rows that a client sends."""
 PAUSES_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 
 

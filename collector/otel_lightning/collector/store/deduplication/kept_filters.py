@@ -35,7 +35,7 @@ Filters = dict[str, list[BloomFilter]]
 
 
 class Kept(NamedTuple):
-    """What one process knows about the stored rows, and the next one would have to find out."""
+    """Facts about the stored rows that a process passes on, so that the next reads them no more."""
 
     filters: Mapping[str, list[BloomFilter]]
     """The filters of `SeenIds`; empty if they are not to be used again."""
@@ -44,7 +44,7 @@ class Kept(NamedTuple):
 
 
 NOTHING = Kept({})
-"""What is known of a store without such a file."""
+"""The facts about a store without such a file."""
 
 
 def filters_file(store_path: Path) -> Path:

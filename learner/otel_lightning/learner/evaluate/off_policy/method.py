@@ -1,4 +1,4 @@
-"""What an off-policy estimator declares: its function, and what it does with its inputs."""
+"""The declaration of an off-policy estimator: its function, and the inputs that it uses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -35,7 +35,7 @@ propensities with two digits pass."""
 NOTHING_SHARED = pl.DataFrame(
     schema={"rollout_id": pl.String, "unit": pl.String, "value": pl.UInt64}
 )
-"""What rollouts share, without a row."""
+"""The table of values that rollouts share, without a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Units:
     """Task ids that count as one task."""
 
     names: tuple[str, ...] = ()
-    """What connects the task ids: `input`, or the name of an attribute such as `user.id`."""
+    """The shared values that connect task ids: `input`, or an attribute such as `user.id`."""
     before: int = 0
     """Number of tasks by their ids."""
     after: int = 0

@@ -7,7 +7,12 @@ from pathlib import Path
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.serving import flag_document, flag_file, joint
-from otel_lightning.learner.policy.serving.canary import Shares, mix_with_live, stable_document
+from otel_lightning.learner.policy.serving.canary import (
+    Mixture,
+    Shares,
+    mix_with_live,
+    stable_document,
+)
 from otel_lightning.learner.policy.serving.compare_record import changed_since
 from otel_lightning.learner.policy.serving.eligible import check_gate, check_live, chosen_policy
 from otel_lightning.learner.policy.serving.served import features_of
@@ -68,40 +73,43 @@ def promote(  # noqa: PLR0913 - what, where and how
     if not dry_run:
         settle(store, key, target)
     file = flag_file.read_with_text(flags, key)
-    document = file.document
-    joint.check_alone(document["flags"], key, store)
+    joint.check_alone(file.document["flags"], key, store)
     policy = chosen_policy(store, key, flags, version)
     check_gate(policy)
-    stable = stable_document(store, key, document)
+    stable = stable_document(store, key, file.document)
     check_live(policy, flag_document.live_shares(stable, key))
     share = 1.0 if canary is None else canary
+    retired = dict.fromkeys(flag_document.retired(file.document, key), 0)
+    mixture = mix_with_live(policy, stable, key, share, retired)
     # A canary mixes two policies, so its propensities are not those of the version alone: it is a
     # version of its own.
     served_version = policy["version"] if canary is None else f"{policy['version']}@{canary:g}"
-    retired = dict.fromkeys(flag_document.retired(document, key), 0)
-    mixture = mix_with_live(policy, stable, key, share, retired)
     change = Change(
         policy["version"],
         served_version,
-        before=flag_document.live_shares(document, key),
+        before=flag_document.live_shares(file.document, key),
         after=mixture.after,
         written=not dry_run,
         needs_provider=isinstance(mixture.weights, flag_document.ProviderPolicy),
         in_context="contextual" in policy["learned"],
     )
-    if dry_run:
-        return change
-    text = flag_file.text_with_policy(file, key, mixture.weights, served_version)
+    if not dry_run:
+        action = "promote" if canary is None else "canary"
+        row = _row(change, key, target, file) | {"action": action, "share": share}
+        _write(store, file, target, mixture, row)
+    return change
+
+
+def _write(
+    store: Store, file: flag_file.FlagFile, target: Path, mixture: Mixture, row: Row
+) -> None:
+    """Write the weights of a policy into a flag file, and record the change."""
+    key = str(row["key"])
+    text = flag_file.text_with_policy(file, key, mixture.weights, str(row["served_version"]))
     # Recorded as it is read back from the text, so that a later comparison with the file is exact.
     written = flag_document.flag_part(flag_file.parse_flag_file(target, text, key).document, key)
-    row = _row(change, key, target, file) | {
-        "action": "promote" if canary is None else "canary",
-        "share": share,
-        "arms": to_json(mixture.arms),
-        "after": to_json(written),
-    }
-    _record_and_replace(store, row, target, text, file)
-    return change
+    columns = {"arms": to_json(mixture.arms), "after": to_json(written)}
+    _record_and_replace(store, row | columns, target, text, file)
 
 
 def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = False) -> Change:

@@ -85,7 +85,7 @@ class Search:
     """Largest number of rollouts of all starts together."""
     evaluate: Evaluate
     record: SearchRecord = field(default_factory=SearchRecord)
-    """What earlier starts did; a new one by default."""
+    """The record of earlier starts; a new one by default."""
 
     @property
     def validation(self) -> int:

@@ -47,10 +47,10 @@ def without_unattributed(
     evidence: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]],
     derived: Derived,
 ) -> list[ToolCall]:
-    """Return the tools but those in traces of their own of which several runs asked at once.
+    """Drop the executions in traces of their own that several runs may have asked for.
 
-    Nothing says which of the runs such an execution belongs to. The messages of these runs have it,
-    so it would be there twice.
+    Nothing says which of the runs such an execution belongs to. The messages of these runs record
+    it already, so it would be counted twice.
 
     Args:
         tools: The executions, with their rollouts.

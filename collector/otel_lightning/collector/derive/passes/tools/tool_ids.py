@@ -84,7 +84,7 @@ def _disagreements(history: Sequence[Message], tool_call_ids: Sequence[str]) -> 
     if len(repeated) == len(tool_call_ids) and set(repeated).isdisjoint(tool_call_ids):
         pairs = zip(tool_call_ids, repeated, strict=True)
         names |= {item: shown for item, shown in pairs if item.startswith(ITEM)}
-    return {orphan: met for orphan, met in names.items() if orphan and met}
+    return {orphan: stranger for orphan, stranger in names.items() if orphan and stranger}
 
 
 class _ToolTurn(NamedTuple):
