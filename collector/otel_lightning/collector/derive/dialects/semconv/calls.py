@@ -54,6 +54,8 @@ OPENLIT = {lost_items.SCOPE, lost_items.IN_JAVASCRIPT}
 """The scopes of OpenLIT for OpenAI, which loses items of the Responses API."""
 LOSE_TEXTS = {"opentelemetry.instrumentation.botocore.bedrock-runtime"}
 """The scopes of packages that leave out the text of an answer that has tool calls."""
+LOSSY = {*LAST_PIECES, *LOSE_ARGUMENTS, *OPENLIT, *LOSE_TEXTS}
+"""The scopes of all packages that lose parts of answers without a sign of it."""
 
 
 @lru_cache(maxsize=64)
@@ -94,6 +96,7 @@ class _Plan:
         "has_id_inside",
         "has_total",
         "is_named",
+        "may_say_cut",
         "messages",
     )
 
@@ -109,6 +112,7 @@ class _Plan:
         self.has_id_inside = "response_data" in known
         self.is_named = "gen_ai.tool.call.id" in known
         self.has_total = not known.isdisjoint(counts.TOTALS)
+        self.may_say_cut = FIRST_CHUNK in known or SCRUBBED in known
 
     def settings(self, attributes: Attributes) -> Settings:
         """Return the settings of a call; those that calls repeat are read once."""
@@ -144,34 +148,27 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     call.is_broken_off = call.is_broken_off or _is_left(call, span, attributes)
     if mark := tools.CUT_MARKS.get(span.scope_name or ""):
         cut = tools.drop_mark(call, mark, span.memory) or cut
-    _fill_counts(call, span, attributes, plan)
-    if plan.is_named:
-        tools.name_requests(call, attributes)
-    if span_rows.is_gemini(call):
-        tools.read_as_gemini(call, span.memory)
-    if span.scope_name in LOSE_ARGUMENTS:
-        lost_arguments.forget(call)
-    call.lost_arguments = call.lost_arguments or span.scope_name in LOSE_TEXTS
-    if span.events:
-        call.completion_logprobs = call.completion_logprobs or logprobs(span)
-    lost = span.scope_name in OPENLIT and _lost_items(call, span.scope_name, attributes)
-    cut = cut or lost or _is_cut(call, span, attributes)
-    call = span_rows.completed(call, cut=cut)
-    in_javascript = lost and span.scope_name == lost_items.IN_JAVASCRIPT
-    if in_javascript and call.finish_reason == "stop" and call.tool_definitions:
-        call.finish_reason = None  # an answer whose tool calls are left out has `completed`, too
-    return span_rows.without_doubtful_reason(call, settings.reasons[0])
-
-
-def _fill_counts(call: LlmCall, span: Span, attributes: Attributes, plan: _Plan) -> None:
-    """Set the token counts, as the call's provider means them."""
     plan.fill_counts(call, attributes)
     if plan.has_total:
         span_rows.count_hidden(call, reading.integer(attributes, *counts.TOTALS))
     counts.correct(call, span)
-    for event in span.events:  # Ax writes the counts as an event of their own
-        if event.name == USAGE_EVENT:
-            token_counts.fill_usage(call, counts.usage(event.attributes))
+    if plan.is_named:
+        tools.name_requests(call, attributes)
+    if span_rows.is_gemini(call):
+        tools.read_as_gemini(call, span.memory)
+    if span.events:
+        call.completion_logprobs = call.completion_logprobs or logprobs(span)
+        for event in span.events:  # Ax writes the counts as an event of their own
+            if event.name == USAGE_EVENT:
+                token_counts.fill_usage(call, counts.usage(event.attributes))
+    if plan.may_say_cut:
+        cut = cut or _says_cut(call, attributes)
+    lost = span.scope_name in LOSSY and _note_losses(call, span.scope_name, attributes)
+    call = span_rows.completed(call, cut=cut or lost)
+    in_javascript = lost and span.scope_name == lost_items.IN_JAVASCRIPT
+    if in_javascript and call.finish_reason == "stop" and call.tool_definitions:
+        call.finish_reason = None  # an answer whose tool calls are left out has `completed`, too
+    return span_rows.without_doubtful_reason(call, settings.reasons[0])
 
 
 def _fill_whole(call: LlmCall, attributes: Attributes) -> None:
@@ -222,13 +219,24 @@ def _is_left(call: LlmCall, span: Span, attributes: Attributes) -> bool:
     return is_of_stream and call_messages.OUTPUT in attributes and not is_ended
 
 
-def _is_cut(call: LlmCall, span: Span, attributes: Attributes) -> bool:
-    """Return whether the span lacks a part of the messages, and says so by other keys."""
-    if span.scope_name in LAST_PIECES and _has_text(call):
-        return True
-    if FIRST_CHUNK in attributes and _is_lost(call):
-        return True
-    return SCRUBBED in attributes and _is_scrubbed(attributes)
+def _says_cut(call: LlmCall, attributes: Attributes) -> bool:
+    """Return whether a key of the span tells that a part of the messages is lost."""
+    is_lost = FIRST_CHUNK in attributes and call.error_type is not None and not call.output_messages
+    return is_lost or (SCRUBBED in attributes and _is_scrubbed(attributes))
+
+
+def _note_losses(call: LlmCall, scope_name: str | None, attributes: Attributes) -> bool:
+    """Note what a package loses without a sign of it in the span.
+
+    Returns:
+        Whether a part of the messages is lost.
+    """
+    if scope_name in LOSE_ARGUMENTS:
+        lost_arguments.forget(call)
+    call.lost_arguments = call.lost_arguments or scope_name in LOSE_TEXTS
+    if scope_name in LAST_PIECES:
+        return _has_text(call)
+    return scope_name in OPENLIT and _lost_items(call, scope_name, attributes)
 
 
 def _is_scrubbed(attributes: Attributes) -> bool:
@@ -247,11 +255,6 @@ def _is_scrubbed(attributes: Attributes) -> bool:
 def _has_text(call: LlmCall) -> bool:
     parts = (part for message in call.output_messages or () for part in message["parts"])
     return any(part["type"] == "text" for part in parts)
-
-
-def _is_lost(call: LlmCall) -> bool:
-    """Return whether a call failed, and nothing is known of its answer."""
-    return call.error_type is not None and not call.output_messages
 
 
 def _lost_items(call: LlmCall, scope_name: str | None, attributes: Attributes) -> bool:
