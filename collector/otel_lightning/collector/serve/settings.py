@@ -66,6 +66,13 @@ class Settings:
         Raises:
             ValueError: With one sentence about the fault and one about the remedy.
         """
+        self._check_texts()
+        self._check_access()
+        if self.tls:
+            self.tls.check()
+
+    def _check_texts(self) -> None:
+        """Refuse settings that no request or socket could have."""
         if self.token is not None and (not self.token.strip() or not self.token.isascii()):
             raise ValueError(
                 "the token must be ASCII and not empty. Make one: openssl rand -hex 32"
@@ -78,8 +85,9 @@ class Settings:
             )
         if self.grpc and self.grpc.inherited is not None:
             raise ValueError("gRPC cannot use a socket that was inherited: give --grpc HOST:PORT.")
-        if self.tls:
-            self.tls.check()
+
+    def _check_access(self) -> None:
+        """Refuse to let everybody in who reaches an address, unless that is wanted."""
         needs_client = self.tls is not None and self.tls.client_ca is not None
         open_to_all = [a for a in self.addresses if not is_loopback(a.host)]
         if open_to_all and not (self.token or needs_client or self.insecure):

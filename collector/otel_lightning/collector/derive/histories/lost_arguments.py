@@ -58,8 +58,12 @@ def recall(calls: Sequence[LlmCall]) -> None:
     """
     if True in [call.lost_answers for call in calls]:
         _recall_answers(calls)
-    if True not in [call.lost_arguments for call in calls]:
-        return
+    if True in [call.lost_arguments for call in calls]:
+        _recall_arguments(calls)
+
+
+def _recall_arguments(calls: Sequence[LlmCall]) -> None:
+    """Give tool calls the arguments, and answers the texts beside them, that an input repeats."""
     sent = (message for call in calls for message in call.input_messages or ())
     stated: dict[str, Part] = {}
     texts: dict[str, list[Part]] = {}
@@ -69,10 +73,12 @@ def recall(calls: Sequence[LlmCall]) -> None:
                 stated[part["id"]] = {key: part[key] for key in ARGUMENT_KEYS if key in part}
                 texts[part["id"]] = [one for one in message["parts"] if one["type"] == "text"]
     for call in calls:
-        outputs = call.output_messages if call.lost_arguments else None
+        outputs = call.output_messages
+        if not call.lost_arguments or not outputs:
+            continue
         # Copies, because kept rows may share the messages.
-        whole = [_with_texts(_with_stated(one, stated), texts) for one in outputs or ()]
-        if whole != (outputs or []):
+        whole = [_with_texts(_with_stated(one, stated), texts) for one in outputs]
+        if whole != outputs:
             call.output_messages = whole
             span_rows.completed(call)
 

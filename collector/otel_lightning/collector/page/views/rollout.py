@@ -31,14 +31,26 @@ BESIDE_NS = 60 * SECOND_NS
 """Tools and look-ups of documents run at most this long before or after the calls."""
 
 
+Row = dict[str, Any]
+ByCall = dict[str | None, list[Row]]
+"""Rows by the span id of their call; those that belong to no call are under None."""
+
+
+class Beside(NamedTuple):
+    """The rows that are shown with the calls of a window."""
+
+    tools: ByCall
+    rewards: ByCall
+    retrievals: ByCall
+
+
 class Window(NamedTuple):
     """Steps that are shown together."""
 
-    steps: list[dict[str, Any]]
+    steps: list[Row]
     following: int | None
     """The first step after them, if there is one."""
-    of_no_step: list[dict[str, Any]]
-    """Rewards that belong to no call of the rollout."""
+    beside: Beside
 
 
 def show(ask: ViewRequest, rollout: str) -> View:
@@ -46,10 +58,9 @@ def show(ask: ViewRequest, rollout: str) -> View:
     row = _rollout(ask, rollout)
     chosen_step = ask.whole("step") or 0
     first = ask.whole("first")
-    if first is None:
-        first = max(chosen_step - BEFORE_STEP, 0)
+    first = max(chosen_step - BEFORE_STEP if first is None else first, 0)
     became = ask.row("rollout_became", rollout=rollout)
-    steps, following, rewards = _window(ask, row, max(first, 0), became)
+    steps, following, beside = _window(ask, row, first, became)
     window = {
         "rollout": row,
         "steps": steps,
@@ -68,7 +79,10 @@ def show(ask: ViewRequest, rollout: str) -> View:
             **window,
             **_credit(ask, row, became),
             **_neighbours(ask, row),
-            "rewards": rewards,
+            "rewards": beside.rewards.get(None, []),
+            # Tools and look-ups that belong to no call are shown once, before the first step.
+            "unused": [] if first else beside.retrievals.get(None, []),
+            "tools_of_no_step": [] if first else beside.tools.get(None, []),
             "arms": ask.rows("rollout_arms", rollout=rollout),
             "traces": ask.rows("rollout_traces", **_place(row)),
             "errors": [r["step"] for r in ask.rows("rollout_errors", **_place(row))],
@@ -77,7 +91,7 @@ def show(ask: ViewRequest, rollout: str) -> View:
     )
 
 
-def _rollout(ask: ViewRequest, rollout: str) -> dict[str, Any]:
+def _rollout(ask: ViewRequest, rollout: str) -> Row:
     row = ask.row("rollout", rollout=rollout, at_ns=ask.whole("at"))
     if not row and ask.whole("at") is not None:  # its first call was found later
         row = ask.row("rollout", rollout=rollout, at_ns=None)
@@ -89,7 +103,7 @@ def _rollout(ask: ViewRequest, rollout: str) -> dict[str, Any]:
     return row
 
 
-def _place(row: dict[str, Any], margin_ns: int = SECOND_NS) -> dict[str, Any]:
+def _place(row: Row, margin_ns: int = SECOND_NS) -> dict[str, Any]:
     """Return the parameters with which DuckDB skips to the calls of a rollout.
 
     If the sender gave its calls no time, they are searched for in the whole table.
@@ -103,58 +117,54 @@ def _place(row: dict[str, Any], margin_ns: int = SECOND_NS) -> dict[str, Any]:
     }
 
 
-def _window(ask: ViewRequest, row: dict[str, Any], first: int, became: dict[str, Any]) -> Window:
+def _window(ask: ViewRequest, row: Row, first: int, became: Row) -> Window:
     """Return the steps of a window with their tools, rewards and retrieved documents."""
     last = first + WINDOW_STEPS - 1
-    during = _place(row)
+    during, around = _place(row), _place(row, BESIDE_NS)
     calls = ask.rows("rollout_calls", **during, first=first, last=last, most_text=MOST_TEXT)
-    credit = {}
-    if became:
-        built = {"rollout": row["rollout_id"], "task_hash": became["task_hash"]}
-        credit_rows = ask.rows("rollout_credit", **built, first=first, last=last)
-        credit = {one["step"]: one for one in credit_rows}
+    credit = _credit_of_steps(ask, row, became, first, last)
     spans = [call["span_id"] for call in calls]
-    beside = _place(row, BESIDE_NS)
-    tools = _grouped(
-        ask.rows("rollout_tools", **beside, spans=spans, most_text=4000), "step_span_id"
+    beside = Beside(
+        _grouped(ask.rows("rollout_tools", **around, spans=spans, most_text=4000), "step_span_id"),
+        _grouped(ask.rows("rollout_rewards", **around, spans=spans), "call_span_id"),
+        _retrievals(ask, around, spans),
     )
-    rewards = _grouped(ask.rows("rollout_rewards", **beside, spans=spans), "call_span_id")
-    of_no_step = rewards.get(None, [])
-    retrieved = _retrievals(ask, beside, spans)
-    steps: list[dict[str, Any]] = []
+    steps: list[Row] = []
     size = 0
     for call in calls:
-        step = _step(row, call, credit.get(call["step"]), tools.get(call["span_id"], []))
+        step = _step(row, call, credit.get(call["step"]), beside)
         if steps and any(tool["result"] is not None for tool in steps[-1]["tools"]):
             # The page shows a tool's result in the step that asked for the tool.
             step["new"] = [part for part in step["new"] if part.kind != "tool_call_response"]
-        step["rewards"] = rewards.get(call["span_id"], [])
-        step["retrievals"] = retrieved.get(call["span_id"], [])
-        # What belongs to no call is shown once, at the first step.
-        step["unused"] = [] if steps or first else retrieved.get(None, [])
-        step["tools_of_no_step"] = [] if steps or first else tools.get(None, [])
-        size += step["size"] + sum(one["size"] for one in step["retrievals"])
-        size += sum(len(one["explanation"] or "") for one in step["rewards"])
+        size += step["size"]
         # Never before the first step of a window: a step that is too long alone has a window of its
         # own.
         if steps and size > WINDOW_CHARACTERS:
-            return Window(steps, call["step"], of_no_step)
+            return Window(steps, call["step"], beside)
         steps.append(step)
     known_more = bool(steps) and steps[-1]["step"] < (row["llm_calls"] or 0) - 1
-    return Window(steps, steps[-1]["step"] + 1 if known_more else None, of_no_step)
+    return Window(steps, steps[-1]["step"] + 1 if known_more else None, beside)
 
 
-def _grouped(rows: Iterable[dict[str, Any]], column: str) -> dict[str | None, list[dict[str, Any]]]:
+def _credit_of_steps(
+    ask: ViewRequest, row: Row, became: Row, first: int, last: int
+) -> dict[int, Row]:
+    """Return the credit of steps, by step; nothing if the rollout became no transitions."""
+    if not became:
+        return {}
+    built = {"rollout": row["rollout_id"], "task_hash": became["task_hash"]}
+    return {one["step"]: one for one in ask.rows("rollout_credit", **built, first=first, last=last)}
+
+
+def _grouped(rows: Iterable[Row], column: str) -> ByCall:
     """Return the rows by their value in a column, in the order of the rows."""
-    groups: dict[str | None, list[dict[str, Any]]] = {}
+    groups: ByCall = {}
     for row in rows:
         groups.setdefault(row[column], []).append(row)
     return groups
 
 
-def _retrievals(
-    ask: ViewRequest, during: dict[str, Any], spans: list[str]
-) -> dict[str | None, list[dict[str, Any]]]:
+def _retrievals(ask: ViewRequest, during: Row, spans: list[str]) -> ByCall:
     """Return the look-ups of documents by the call that used them; None if none did."""
     retrievals = []
     for retrieval in ask.rows("rollout_retrievals", **during, spans=spans, most_text=20_000):
@@ -165,24 +175,23 @@ def _retrievals(
     return _grouped(retrievals, "llm_span_id")
 
 
-def _document(document: Any) -> dict[str, Any]:
+def _document(document: Any) -> Row:
     content = document if isinstance(document, dict) else {"content": document}
     text = text_or_json(content.get("content") or content.get("id") or content)
     return {"score": content.get("score"), "text": text[:MOST_DOCUMENT], "length": len(text)}
 
 
-def _step(
-    row: dict[str, Any],
-    call: dict[str, Any],
-    credit: dict[str, Any] | None,
-    tools: list[dict[str, Any]],
-) -> dict[str, Any]:
+def _step(row: Row, call: Row, credit: Row | None, beside: Beside) -> Row:
+    """Return a step of the page: a call with the rows beside it, and the size of its texts."""
+    tools, rewards, retrievals = (rows.get(call["span_id"], []) for rows in beside)
     new, answer = parts(call["new_messages"]), parts(call["answer"])
     # The answers of the step before come again as messages; the page has them already.
     fresh = new[_echoed(new) :] if call["grew"] else new
     # Plus what a step takes on the page without any text.
     size = sum(len(p.text) for p in [*fresh, *answer]) + 600
     size += sum(len(t["arguments"] or "") + len(t["result"] or "") for t in tools)
+    size += sum(one["size"] for one in retrievals)
+    size += sum(len(one["explanation"] or "") for one in rewards)
     rollout = row["rollout_id"]
     own = address(f"/rollouts/{segment(rollout)}/steps/{call['step']}", at=row["start_ns"])
     return {
@@ -190,6 +199,8 @@ def _step(
         "new": fresh,
         "answers": answer,
         "tools": tools,
+        "rewards": rewards,
+        "retrievals": retrievals,
         "asked_for": {part.name for part in answer if part.kind == "tool_call"},
         "credit": credit,
         "heat": plots.heat(call["logprobs"] or []),
@@ -208,11 +219,11 @@ def _judgement(rollout: str) -> dict[str, str]:
     return {"id": f"page:{rollout}:human", "name": "human", "rollout_id": rollout}
 
 
-def _credit(ask: ViewRequest, row: dict[str, Any], became: dict[str, Any]) -> dict[str, Any]:
+def _credit(ask: ViewRequest, row: Row, became: Row) -> Row:
     """Return the strip of advantages, and how credit was given."""
     # Rounded up, so that there are at most MOST_CELLS cells.
     per_cell = max(-(-(row["llm_calls"] or 1) // MOST_CELLS), 1)
-    cells: list[dict[str, Any]] = []
+    cells: list[Row] = []
     if became:
         built = {"rollout": row["rollout_id"], "task_hash": became["task_hash"]}
         cells = ask.rows("rollout_strip", **built, steps_per_cell=per_cell)
@@ -242,7 +253,7 @@ def _to_step(ask: ViewRequest, step: int) -> str:
     return ask.link(step=step, first=None) + f"#s{step}"
 
 
-def _neighbours(ask: ViewRequest, row: dict[str, Any]) -> dict[str, Any]:
+def _neighbours(ask: ViewRequest, row: Row) -> Row:
     """Return the addresses of the next and previous rollout within the filter, and of its list."""
     after = (row["start_ns"], ask.real("key"), row["rollout_id"])
     filtered = filter_parameters(ask)

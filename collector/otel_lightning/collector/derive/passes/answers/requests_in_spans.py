@@ -38,15 +38,10 @@ def add(
     Returns:
         The calls that were changed.
     """
-    lost = {place_of(call) for call in calls if _lost_its_requests(call)}
-    unknown = {place_of(call) for call in calls if _lost_its_answer(call)}
-    executed = [*_below(ran, lost | unknown, nodes)] if lost or unknown else []
-    if lost:
-        executed += _beside(ran, calls, lost, nodes)
-    tool_calls = sorted([*requests, *executed], key=time_order.of_tool)
-    known = {place_of(call): call for call in calls} if tool_calls else {}
+    found = [*requests, *_executed(ran, calls, nodes)]
+    known = {place_of(call): call for call in calls} if found else {}
     changed: dict[Place, LlmCall] = {}
-    for request in tool_calls:
+    for request in sorted(found, key=time_order.of_tool):
         place = request.trace_id or "", request.llm_span_id or ""
         if request.name is None:
             above = nodes[place].parent if place in nodes else place
@@ -57,6 +52,18 @@ def add(
             changed[place] = known[place]
             _add_to(known[place], request)
     return [*changed.values()]
+
+
+def _executed(
+    ran: Sequence[ToolCall], calls: Sequence[LlmCall], nodes: Nodes
+) -> Iterator[ToolCall]:
+    """Yield the executions of tools that answers lack, each with the call that asked for it."""
+    lost = {place_of(call) for call in calls if _lost_its_requests(call)}
+    unknown = {place_of(call) for call in calls if _lost_its_answer(call)}
+    if lost or unknown:
+        yield from _below(ran, lost | unknown, nodes)
+    if lost:
+        yield from _beside(ran, calls, lost, nodes)
 
 
 def _add_thought(call: LlmCall, text: object) -> bool:

@@ -44,11 +44,9 @@ def complete(calls: Collection[LlmCall], nodes: Nodes, tools: Iterable[ToolCall]
     completed = []
     for place, inner in inside.items():
         history = list(unpack(known[place]).input_messages or [])
-        for call in (
-            sorted(inner, key=time_order.of_call)
-            if history and not _is_outline(known[place])
-            else ()
-        ):
+        if not history or _is_outline(known[place]):
+            continue
+        for call in sorted(inner, key=time_order.of_call):
             outline = call.input_messages or []
             is_outline = _is_outline(call) and _roles(history) == _roles(outline)
             if is_outline or _is_cut(call):

@@ -29,7 +29,7 @@ def without_lone(tools: Iterable[ToolCall], derived: Derived, nodes: Nodes) -> l
     ]
     if not bare:  # as in most batches
         return found
-    known = {row.rollout_id for rows in (derived.llm_calls, derived.agent_runs) for row in rows}
+    known = _rollouts_of_agents(derived)
     lone = {
         place
         for one in bare
@@ -65,7 +65,7 @@ def without_unattributed(
     ]
     if not rivals:  # as in most batches
         return [*tools]
-    known = {row.rollout_id for rows in (derived.llm_calls, derived.agent_runs) for row in rows}
+    known = _rollouts_of_agents(derived)
     told = {
         (tool.rollout_id, key)
         for tool in tools
@@ -79,6 +79,11 @@ def without_unattributed(
         and any((call.rollout_id, row.tool_call_id or _named(row)) in told for call in calls)
     }
     return [tool for tool in tools if place_of_tool(tool) not in dropped]
+
+
+def _rollouts_of_agents(derived: Derived) -> set[str | None]:
+    """Return the rollouts with a model call or an agent."""
+    return {row.rollout_id for rows in (derived.llm_calls, derived.agent_runs) for row in rows}
 
 
 def _named(tool: ToolCall) -> tuple[str | None, bytes]:
