@@ -19,6 +19,8 @@ PAGE = "otel_lightning.collector.page"
 """The package whose statement counts the data, so that the report and the page agree."""
 
 Row = Mapping[str, Any]
+Curve = list[tuple[int, float]]
+"""Pairs of a step and the value of a metric at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class Facts:
     funnel: Row
     """Counts from spans to transitions: those of the web page, then those of the splits."""
     excluded: tuple[Row, ...]
-    curves: Mapping[str, list[tuple[int, float]]]
+    curves: Mapping[str, Curve]
     quantiles: tuple[tuple[float, float], ...]
     """Pairs of a percentage and the importance weight at it."""
     queries: Mapping[str, str]
@@ -118,29 +120,23 @@ def read_facts(queries: RecordedQueries, run_or_command: str | None) -> Facts:
     """
     runs = [*_runs(queries.rows("runs"))]
     run, skipped = _choose(runs, run_or_command)
-    steps: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    curves: dict[str, Curve] = defaultdict(list)
     for row in queries.rows("curve", run_id=run.run_id):
-        steps[row["name"]].append((row["step"], row["value"]))
-    weights = {name: curve[-1][1] for name, curve in steps.items() if name.startswith(QUANTILE)}
-    policies = queries.rows("policy", run_id=run.run_id)
-    comparable = [other for other in runs if other.is_like(run) and other.gate]
+        curves[row["name"]].append((row["step"], row["value"]))
+    judged = [other for other in runs if other.gate]
     return Facts(
         run=run,
         skipped=skipped,
-        previous=_last(
-            other
-            for other in comparable
-            if not other.is_control and other.started_ns < run.started_ns
-        ),
-        control=None if run.is_control else _nearest(run, (o for o in comparable if o.is_control)),
+        previous=_previous(run, judged),
+        control=None if run.is_control else _nearest_control(run, judged),
         other_candidates=other_candidates(
-            run.judged, (o.judged for o in runs if o.command == run.command and o.gate)
+            run.judged, (other.judged for other in judged if other.command == run.command)
         ),
-        policy=policies[0] if policies else None,
+        policy=next(iter(queries.rows("policy", run_id=run.run_id)), None),
         funnel=queries.rows("data_counts", package=PAGE)[0] | queries.rows("transition_counts")[0],
         excluded=tuple(queries.rows("excluded")),
-        curves={name: steps[name] for name in CURVES if len(steps.get(name, ())) > 1},
-        quantiles=tuple(sorted((float(n.removeprefix(QUANTILE)), v) for n, v in weights.items())),
+        curves={name: curves[name] for name in CURVES if len(curves.get(name, ())) > 1},
+        quantiles=_quantiles(curves),
         queries=queries.statements,
     )
 
@@ -183,9 +179,21 @@ def _runs(rows: Iterable[Row]) -> Iterator[RunRow]:
         yield RunRow(**{**row, **parsed})
 
 
-def _last(runs: Iterable[RunRow]) -> RunRow | None:
-    return max(runs, key=lambda run: run.started_ns, default=None)
+def _previous(run: RunRow, judged: Iterable[RunRow]) -> RunRow | None:
+    """Return the newest earlier run of the same kind, without shuffled rewards."""
+    alike = (other for other in judged if other.is_like(run) and not other.is_control)
+    earlier = (other for other in alike if other.started_ns < run.started_ns)
+    return max(earlier, key=lambda other: other.started_ns, default=None)
 
 
-def _nearest(run: RunRow, others: Iterable[RunRow]) -> RunRow | None:
-    return min(others, key=lambda other: abs(other.started_ns - run.started_ns), default=None)
+def _nearest_control(run: RunRow, judged: Iterable[RunRow]) -> RunRow | None:
+    """Return the run of the same kind with shuffled rewards that is nearest in time."""
+    controls = (other for other in judged if other.is_like(run) and other.is_control)
+    return min(controls, key=lambda other: abs(other.started_ns - run.started_ns), default=None)
+
+
+def _quantiles(curves: Mapping[str, Curve]) -> tuple[tuple[float, float], ...]:
+    """Return the last quantiles of the importance weights: (percentage, weight) pairs, in order."""
+    of_weights = {name: curve for name, curve in curves.items() if name.startswith(QUANTILE)}
+    last = ((float(n.removeprefix(QUANTILE)), curve[-1][1]) for n, curve in of_weights.items())
+    return tuple(sorted(last))

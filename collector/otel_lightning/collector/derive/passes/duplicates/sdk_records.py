@@ -83,15 +83,12 @@ def _fitting(
             for kind in _frameworks_kinds(call):
                 frameworks[kind].append(call)
     for sdk in sdk_records:
-        is_empty = sdk.content == "absent"
-        if is_empty and sdk.response_id is not None and sdk.response_id in with_content:
-            continue
-        if (sdk.trace_id, sdk.parent_span_id) in above_an_sdk:
+        is_empty, response_id = sdk.content == "absent", sdk.response_id
+        has_its_record = is_empty and response_id is not None and response_id in with_content
+        if has_its_record or (sdk.trace_id, sdk.parent_span_id) in above_an_sdk:
             continue
         for kind in _kinds(sdk) if is_empty else _clients_kinds(sdk):
-            for call in frameworks.get(kind, ()):
-                if call is not sdk and _at_once(call, sdk) and (is_empty or _alike(call, sdk)):
-                    yield call, sdk
+            yield from ((call, sdk) for call in frameworks.get(kind, ()) if _fit(call, sdk))
 
 
 def failed_midway(call: LlmCall) -> bool:
@@ -201,9 +198,11 @@ def _clients_kinds(call: LlmCall) -> list[tuple[object, ...]]:
     return [*_kinds(call), (service, None, *more)]
 
 
-def _at_once(framework: LlmCall, sdk: LlmCall) -> bool:
-    """Return whether one of two records with fitting counts lies inside the time of the other."""
-    return _contains(framework, sdk) or _is_inside(framework, sdk)
+def _fit(framework: LlmCall, sdk: LlmCall) -> bool:
+    """Return whether two records of one kind may be of one call."""
+    if framework is sdk or not (_contains(framework, sdk) or _is_inside(framework, sdk)):
+        return False
+    return sdk.content == "absent" or _alike(framework, sdk)
 
 
 def _contains(framework: LlmCall, sdk: LlmCall) -> bool:

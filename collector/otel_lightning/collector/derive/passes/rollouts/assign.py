@@ -8,8 +8,9 @@ Calls of one trace without a stated id stay in one rollout.
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import MappingProxyType
 
 from otel_lightning.collector.derive.passes.rollouts.continuations import continuations
@@ -95,25 +96,48 @@ def assign(  # noqa: PLR0913 - one argument for each reason to tie traces
         of_whole_trace=_of_whole_traces(rollout_ids, conversation_ids),
     )
     groups = _Groups(call.trace_id for call in calls)
-    # The records of a merged call may be in several traces, which belong together then.
-    for call in [one for one in calls if one.merged_places]:
-        for place in call.merged_places:
-            _tie(groups, stated, place, place_of(call))
-    # In time order: traces without calls are named after the first one that is joined.
-    for place in sorted(messages, key=lambda place: (nodes[place].start_ns or 0, place)):
-        writer = messages[place]
-        if place[0] != writer[0]:
-            _tie(groups, stated, place, writer)
-    # Stated ids win: where every call has one, it does not matter which call continues which.
-    unstated = [call for call in calls if call.trace_id not in stated.of_whole_trace]
-    if not all(stated.stated(place_of(call)) for call in unstated):
-        for later, earlier in continuations(calls, nodes):
-            _tie(groups, stated, place_of(later), place_of(earlier))
+    # In this order, since the first stated id that a group gets wins.
+    for later, earlier in chain(
+        _of_records(calls), _of_messages(messages, nodes), _of_continuations(calls, nodes, stated)
+    ):
+        _tie(groups, stated, later, earlier)
+    # Last, because which rollout waited for a tool depends on the groups of its calls.
     for row, requester in _decided(evidence, calls, groups):
         _tie(groups, stated, (row.trace_id or "", row.span_id or ""), place_of(requester))
     by_trace = groups.names()
     whole = {one: name for one, name in by_trace.items() if not stated.states(one)}
     return replace(stated, by_trace=by_trace, of_whole_trace={**stated.of_whole_trace, **whole})
+
+
+def _of_records(calls: Iterable[LlmCall]) -> Iterator[tuple[Place, Place]]:
+    """Yield the records of merged calls with their calls: they may be in several traces."""
+    for call in calls:
+        if call.merged_places:
+            yield from ((place, place_of(call)) for place in call.merged_places)
+
+
+def _of_messages(messages: Mapping[Place, Place], nodes: Nodes) -> Iterator[tuple[Place, Place]]:
+    """Yield the spans that handle messages of other traces, with the spans that wrote these.
+
+    In time order: traces without calls are named after the first one that is joined.
+    """
+    for place in sorted(messages, key=lambda place: (nodes[place].start_ns or 0, place)):
+        writer = messages[place]
+        if place[0] != writer[0]:
+            yield place, writer
+
+
+def _of_continuations(
+    calls: Sequence[LlmCall], nodes: Nodes, stated: Rollouts
+) -> Iterator[tuple[Place, Place]]:
+    """Yield the calls that continue others, with these.
+
+    Stated ids win: where every call has one, it does not matter which call continues which.
+    """
+    unstated = [call for call in calls if call.trace_id not in stated.of_whole_trace]
+    if not all(stated.stated(place_of(call)) for call in unstated):
+        for later, earlier in continuations(calls, nodes):
+            yield place_of(later), place_of(earlier)
 
 
 def _decided(
