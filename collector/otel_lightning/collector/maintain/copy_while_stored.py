@@ -78,16 +78,20 @@ def copy_rest(store: Store, source: str) -> None:
     make_views(store, source)
 
 
-def _copy_again(store: Store, source: str, which: Sql) -> None:
+def _copy_again(store: Store, source: str, condition: Sql) -> None:
     for table in OF_TRACES:
-        store.execute(f"DELETE FROM {table} WHERE {which}")
-        _copy(store, table, source, which)
+        store.execute(f"DELETE FROM {table} WHERE {condition}")
+        _copy(store, table, source, condition)
 
 
-def _copy(store: Store, table: str, source: str, which: Sql) -> None:
-    columns = Sql(", ".join(columns_of(store, table, source)))
-    names = {"table": Sql(quote_name(table)), "old": Sql(_of(source, table))}
-    store.execute(statement(__package__, "copied_all", columns=columns, which=which, **names))
+def _copy(store: Store, table: str, source: str, condition: Sql) -> None:
+    values = {
+        "table": Sql(quote_name(table)),
+        "columns": Sql(", ".join(columns_of(store, table, source))),
+        "old": Sql(_of(source, table)),
+        "condition": condition,
+    }
+    store.execute(statement(__package__, "copied_all", **values))
 
 
 def _of(source: str, table: str) -> str:

@@ -11,20 +11,20 @@ ROWS_AT_ONCE = 512
 
 
 def stream_spans(
-    store: Store, which: Sql, received: Sql, table: str = "spans"
+    store: Store, condition: Sql, received: Sql, table: str = "spans"
 ) -> Iterator[pa.RecordBatch]:
     """Yield the spans that meet two conditions; use the store again after the last one.
 
     Args:
         store: A direct store.
-        which: The spans to read.
+        condition: The spans to read.
         received: A condition on `received_at` that all of them meet; DuckDB skips other blocks.
         table: The table `spans`, or a copy of some of its rows.
     """
-    conditions = {"table": Sql(table), "received": received, "which": which}
+    conditions = {"table": Sql(table), "received": received, "condition": condition}
     return store.stream(statement(__package__, "spans", **conditions), rows_at_once=ROWS_AT_ONCE)
 
 
-def read_logs(store: Store, which: Sql) -> pa.Table:
+def read_logs(store: Store, condition: Sql) -> pa.Table:
     """Return the log records that meet a condition, in the order in which they were received."""
-    return store.query(statement(__package__, "logs", which=which))
+    return store.query(statement(__package__, "logs", condition=condition))

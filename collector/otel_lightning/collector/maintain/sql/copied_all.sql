@@ -1,1 +1,1 @@
-INSERT INTO $table BY NAME SELECT $columns FROM $old WHERE $which
+INSERT INTO $table BY NAME SELECT $columns FROM $old WHERE $condition

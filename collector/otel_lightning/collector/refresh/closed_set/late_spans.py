@@ -67,9 +67,9 @@ class _Late:
 
     def logs(self) -> pa.Table:
         """Return the late log records, and those that name a span that is read."""
-        named = self._named()
-        which = f"{self._received} AND {self._trace} AND (span_id IN ({named}) OR ({self._late}))"
-        return read_logs(self._store, Sql(which))
+        late_or_named = f"({self._late}) OR span_id IN ({self._named()})"
+        condition = Sql(f"{self._received} AND {self._trace} AND ({late_or_named})")
+        return read_logs(self._store, condition)
 
     def spans(self, *, has_logs: bool) -> Iterator[pa.RecordBatch]:
         """Yield the late spans, and those that late log records name.
@@ -77,10 +77,10 @@ class _Late:
         Args:
             has_logs: Whether `logs` returned any.
         """
-        received, which = Sql(self._since), Sql(self._trace)
-        if has_logs:
-            received, which = self._received, Sql(f"{which} AND span_id IN ({self._named()})")
-        return stream_spans(self._store, which, received)
+        if not has_logs:
+            return stream_spans(self._store, Sql(self._trace), Sql(self._since))
+        named = Sql(f"{self._trace} AND span_id IN ({self._named()})")
+        return stream_spans(self._store, named, self._received)
 
     def _named(self) -> str:
         of_both = (f"SELECT span_id FROM {table} WHERE {self._late}" for table in ("spans", "logs"))
