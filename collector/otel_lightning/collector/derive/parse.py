@@ -160,7 +160,7 @@ def _several(spans: Iterable[Span]) -> Iterator[list[Span]]:
 def _recording(
     parsed: ParsedRows, spans: list[Span], logs: "_LogsOf", stated: "_StatedIds"
 ) -> Iterator[tuple[Place, Span, Reader]]:
-    """Add what is kept of every span; yield those that may record a row, with their log records."""
+    """Add the node, ids, rewards and arms of each span; yield the spans that may record a row."""
     nodes = parsed.nodes
     for span in spans:
         place = span.trace_id, span.span_id

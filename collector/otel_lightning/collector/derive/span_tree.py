@@ -15,7 +15,7 @@ Place = tuple[str, str]
 
 
 class Node(NamedTuple):
-    """The fields of a span that are kept after reading, whatever it records."""
+    """The fields that are kept of every span after it was read."""
 
     parent: Place
     """The parent span, which may not have been received."""

@@ -50,7 +50,7 @@ class Retention:
         return not self._is_paused and time.monotonic() - self._ran_at >= INTERVAL_SECONDS
 
     def run(self, spared: Collection[str]) -> None:
-        """Delete what is too old or too much.
+        """Delete the traces that are too old, and the oldest ones while the store is too large.
 
         Args:
             spared: Ids of traces to leave for the next run, because worker processes derive them.

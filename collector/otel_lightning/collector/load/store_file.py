@@ -13,13 +13,13 @@ from otel_lightning.collector.store import BrokenStoreError, Store, StoreError
 from otel_lightning.collector.store.files.held_file import held
 
 HEADER_BYTES = 4096
-"""A file of DuckDB begins with three headers: of the file, and by turns of its last checkpoints."""
+"""A file of DuckDB begins with three headers: one of the file, two of its last checkpoints."""
 CHECKPOINT_NUMBER = slice(8, 16)
 """Place of the number of a checkpoint in its header."""
 
 
 class _Headers(NamedTuple):
-    """What the headers of a file tell about it."""
+    """The headers of a file of DuckDB."""
 
     file: bytes
     """The header of the file, which DuckDB never changes: it has a random id."""

@@ -31,7 +31,7 @@ SEGMENT_BYTES = 256 * 1024 * 1024  # size above which a new segment begins
 
 
 class SyncError(OSError):
-    """A sync failed, so it is unknown what the disk has after the durable records.
+    """A sync failed, so the content of the disk after the durable records is unknown.
 
     The kernel may drop the pages of a failed sync, and a second sync would succeed without them.
     """

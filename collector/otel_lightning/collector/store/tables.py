@@ -1,4 +1,4 @@
-"""Names of the tables that are no data of a user: they say what a file has, and what is derived.
+"""Names of the internal tables: the state of the file, and the state of deriving.
 
 `derive/tables.py` names the derived tables.
 """

@@ -117,7 +117,7 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
 
 
 class _Plan:
-    """What the keys of a shape say about how to read a model call."""
+    """How to read the model calls of a shape: decided once, by its keys."""
 
     __slots__ = (
         "contents",

@@ -50,7 +50,7 @@ def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
 
 
 def any_history(call: LlmCall, memory: MessageMemory | None = None) -> History:
-    """Return what `history` does, whatever a call's messages are."""
+    """Hash the messages of any call; `history` takes a faster way for most calls."""
     sent = hashed_input(call, memory)
     chain, without_ids, numbers = sent.chain, sent.without_ids, sent.numbers
     prefixes = [*sent.prefixes, chain.digest()][-LOOK_BACK:] if sent.is_answered else sent.prefixes

@@ -71,7 +71,7 @@ class InputHashes:
             self.reasoning += self.without_ids.digest().encode() + hashes.reasoning
 
     def _add_of_tools(self, hashes: MessageHashes, role: str) -> None:
-        """Add a message that calls tools or answers them to all but the full history."""
+        """Add a message of tools to the histories without ids and without tools."""
         chain = self.chain
         # From here on the three histories differ.
         if self.without_ids is chain:
@@ -86,7 +86,7 @@ class InputHashes:
 
 
 def hashed_input(call: LlmCall, memory: MessageMemory | None) -> InputHashes:
-    """Hash a call's input; where it continues one that was hashed before, only what is new."""
+    """Hash a call's input. If it continues one that was hashed before, only add new messages."""
     sent = call.input_messages or []
     # One message continues no other input.
     if memory is None or len(sent) < 2 or type(sent[-1]) is not SharedMessage:  # noqa: PLR2004
@@ -134,14 +134,14 @@ def _following(before: str | None, role: str, content: bytes) -> bytes:
 
 
 class _Chain:
-    """A running hash over messages, by turns: neighbouring assistant messages are one."""
+    """A running hash over turns: neighbouring messages of the assistant are one turn."""
 
     def __init__(self) -> None:
         self.role: str | None = None
         self._hash = blake2b(digest_size=16)
 
     def copy(self) -> "_Chain":
-        """Return the history so far, to go on with it in another way."""
+        """Return a copy, to which other messages can be added."""
         twin = _Chain()
         twin.role, twin._hash = self.role, self._hash.copy()
         return twin

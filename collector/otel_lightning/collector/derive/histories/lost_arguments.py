@@ -32,7 +32,7 @@ def forget(call: LlmCall) -> None:
 
 
 def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
-    """Hash a call's messages; where an answer may have lost something, also without what it may be.
+    """Hash a call's messages; if its answer may lack parts, also without all parts of their kinds.
 
     The ids of tool calls are left, so that rollouts which say the same are told apart by them.
     """

@@ -1,4 +1,4 @@
-"""The hashes of one message: of what it says, with and without the ids of tool calls."""
+"""The hashes of the content of one message, with and without the ids of tool calls."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -252,7 +252,7 @@ class ToolCallNumbers:
         """The ids of responses that no tool call before them has."""
 
     def copy(self) -> "ToolCallNumbers":
-        """Return what is known so far, to go on from more than once."""
+        """Return a copy, to which the messages of another choice can be added."""
         twin = ToolCallNumbers()
         twin._by_id, twin._unanswered = dict(self._by_id), dict(self._unanswered)
         twin._count = self._count

@@ -52,7 +52,7 @@ MOST_TOOLS = 64
 
 
 class _Request(NamedTuple):
-    """What the keys of a request say about how to read it."""
+    """How to read the requests that have the same keys."""
 
     models: list[str]
     histories: list[str]
@@ -219,7 +219,7 @@ def _is_bare(item: Any) -> bool:
 
 
 class _Response(NamedTuple):
-    """What the keys of a response say about how to read it."""
+    """How to read the responses that have the same keys."""
 
     ids: list[str]
     models: list[str]

@@ -31,7 +31,7 @@ def response(chunks: Iterable[Any]) -> dict[str, Any] | None:
 
 
 def _add(choice: dict[str, Any], chunk: Mapping[str, Any]) -> None:
-    """Add what one chunk says of a choice."""
+    """Add one chunk's piece of a choice."""
     message = choice.setdefault("message", {"role": "assistant"})
     delta = as_object(chunk.get("delta"))
     for name in TEXTS:
@@ -51,7 +51,7 @@ def _add(choice: dict[str, Any], chunk: Mapping[str, Any]) -> None:
 
 
 def _add_call(calls: list[dict[str, Any]], call: Mapping[str, Any]) -> None:
-    """Add what one chunk says of a tool call: its id and name come first, then its arguments."""
+    """Add one chunk's piece of a tool call: its id and name come first, then its arguments."""
     at = call.get("index")
     known = next((one for one in calls if one["index"] == at), None)
     if known is None:

@@ -79,7 +79,7 @@ def as_text(raw: pa.Array) -> pa.Array:
 
 
 def of_owners(values: pa.Array, owner: pa.Array) -> pa.Array:
-    """Return for each record the value of what it belongs to, shape [N], each value only once.
+    """Return the value of each record's resource or scope, shape [N], with each value only once.
 
     A request names a resource and a scope once for all of their spans. With a copy for each span, a
     request of a megabyte could take gigabytes.

@@ -10,7 +10,7 @@ MOST_OWED_SECONDS = 3.0
 BATCH_SECONDS = 2.0
 """Time that deriving one batch should take: nothing is stored meanwhile."""
 FIXED_TIMES = 2.0
-"""While rows come late, a batch may take this many times what it takes besides its spans."""
+"""While rows come late, a batch may take this many times its fixed cost."""
 LEAST_SPANS = 1_000
 """Fewest spans in a batch; the fixed cost of a batch is that of some hundred spans."""
 

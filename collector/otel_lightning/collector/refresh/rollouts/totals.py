@@ -73,7 +73,7 @@ TOTALED_COLUMNS = {
 }
 """The columns of derived tables that are added up."""
 TABLE = "rollout_totals"
-"""The name of what `as_table` returns, beside those of the derived tables."""
+"""The name of the table that `as_table` returns, beside those of the derived tables."""
 _SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in Totals._fields[:5]),
@@ -183,7 +183,7 @@ def _known(values: Iterable[Any]) -> Any:
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
-    """Sum up what is known; None if nothing is.
+    """Sum up the known values; None if none is known.
 
     A sum that the column cannot hold is no true count: it becomes None, and no error.
     """

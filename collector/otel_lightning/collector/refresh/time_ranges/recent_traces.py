@@ -165,7 +165,7 @@ class RecentTraces:
         self.keys.clear()
 
     def make_older(self, left: int = 0) -> None:
-        """Make older traces of all but the last ones."""
+        """Move the recent traces to the older ones, except for the last `left`."""
         oldest = [*islice(self._bounds, max(len(self._bounds) - left, 0))]
         self.older.add({trace_id: self._bounds.pop(trace_id) for trace_id in oldest})
 

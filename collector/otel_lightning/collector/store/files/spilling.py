@@ -34,7 +34,7 @@ ATTEMPTS = 10
 
 
 class SpillFolder:
-    """A folder for what one process spills of one store; it goes when nobody refers to it."""
+    """The folder into which a process spills a store's data; deleted when nobody refers to it."""
 
     def __init__(self, path: Path) -> None:
         """Make it, for this user only.
@@ -100,7 +100,7 @@ def erase_spilled(path: Path) -> None:
 
 
 def limit_spilling(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Set how much may be spilled, by what is free on the disk now; call it from time to time.
+    """Limit the spilled bytes by the free bytes of the disk; call it from time to time.
 
     A statement that needs more fails, and no other one does.
 

@@ -78,7 +78,7 @@ REFUSED = re.compile(r"\d{3} |Connection error")
 
 
 class Plan:
-    """What the keys of a shape say about how to read a model call."""
+    """How to read the model calls of a shape: decided once, by its keys."""
 
     __slots__ = (
         "counts",

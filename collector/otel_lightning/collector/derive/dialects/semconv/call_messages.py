@@ -58,7 +58,7 @@ ITEM_TYPES = ("_call", "_output", "reasoning")
 
 
 class Plan:
-    """What the keys of a shape say about where a call's messages are."""
+    """Where the spans of a shape have the messages: decided once, by its keys."""
 
     __slots__ = ("is_plain", "is_streamed", "listed", "other_input", "other_output", "sent")
 

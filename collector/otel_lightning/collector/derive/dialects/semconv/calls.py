@@ -85,7 +85,7 @@ FIELDS = Fields(
 
 
 class _Plan:
-    """What the keys of a shape say about how to read a model call."""
+    """How to read the model calls of a shape: decided once, by its keys."""
 
     __slots__ = (
         "_keys",

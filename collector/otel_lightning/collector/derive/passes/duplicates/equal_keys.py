@@ -88,7 +88,7 @@ def _late_answers(records: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[Ll
 
 
 def _request_key(call: LlmCall, nodes: Nodes) -> tuple[Any, ...]:
-    """Return what a request shares with the record of its answer; the error is the last of it."""
+    """Return the key of a request, which the record of its answer shares; the error is its end."""
     # A packed input is the same JSON text that `dumps` returns.
     sent = call.packed[0] if call.packed else dumps(call.input_messages)
     return (*_shared_key(call, nodes), sent, call.error_type)

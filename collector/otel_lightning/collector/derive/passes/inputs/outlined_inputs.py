@@ -107,7 +107,7 @@ def _roles(history: Iterable[Message]) -> list[str]:
 
 
 def _answer(call: LlmCall, results: Mapping[str, object]) -> list[Message]:
-    """Return what a call adds to the history of the next one: its answer, and what tools said."""
+    """Return the messages that a call adds to the next history: its answer, and tool results."""
     parts = [part for output in unpack(call).output_messages or () for part in output["parts"]]
     ids = [part.get("id") for part in parts if part["type"] == "tool_call"]
     responses = [response_part(one, results.get(one or "")) for one in ids]

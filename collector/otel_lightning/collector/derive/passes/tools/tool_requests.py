@@ -101,7 +101,7 @@ class _Requests:
                     self._add_from_response(response, call)
 
     def read_output(self, call: LlmCall) -> None:
-        """Read a call's output, which ends what is read of the call."""
+        """Read a call's output; call it last for the call."""
         for message in call.output_messages or []:
             for part in _calls_in(message):
                 use = self._next_use(part)
