@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli, eventually
+from support.running import Ingester, cli_here, eventually
 
 from otel_lightning.collector.alarms import Alarms, alarms_file, read_alarms
 from otel_lightning.collector.store import open_store
@@ -49,7 +49,7 @@ def test_what_cannot_be_stored_is_an_alarm_everywhere_until_it_is_stored(
     eventually(lambda: send(spans_away.http, one_span()).status == 200)
     assert metric(spans_away.http, 'lightning_alarm{alarm="storing"}') == 0
     eventually(lambda: column(spans_away.store, SPANS)[0] >= 2)
-    eventually(lambda: cli("check", "--store", str(spans_away.store)).returncode == 0)
+    eventually(lambda: cli_here("check", "--store", str(spans_away.store)).returncode == 0)
 
 
 def test_a_truncated_spool_loses_only_what_was_cut_and_is_an_alarm(spans_away: Ingester) -> None:
@@ -62,7 +62,7 @@ def test_a_truncated_spool_loses_only_what_was_cut_and_is_an_alarm(spans_away: I
     rename(spans_away.store, "spans_away", "spans")
     eventually(lambda: send(spans_away.http, one_span()).status == 200)
     eventually(lambda: column(spans_away.store, SPANS) == [2])
-    result = cli("check", "--store", str(spans_away.store))
+    result = cli_here("check", "--store", str(spans_away.store))
     assert result.returncode == 1
     assert re.search(r"rejected +1  <- look here", result.stdout)
 
@@ -99,7 +99,7 @@ def test_old_traces_that_cannot_be_deleted_are_an_alarm_that_refuses_nothing(
     assert send(running.http, one_span()).status == 200
     assert metric(running.http, alarm) == 1
     running.kill()
-    result = cli("check", "--store", str(running.store))
+    result = cli_here("check", "--store", str(running.store))
     assert result.returncode == 1
     assert "alarm retaining" in result.stdout
 
@@ -111,11 +111,11 @@ def test_check_names_the_alarm_of_another_process(spans_away: Ingester) -> None:
     rename(spans_away.store, "spans_away", "spans_again")
     with open_store(spans_away.store) as opened:  # so that check can count
         opened.execute("CREATE VIEW spans AS FROM spans_again")
-    result = cli("check", "--store", str(spans_away.store))
+    result = cli_here("check", "--store", str(spans_away.store))
     assert result.returncode == 1
     assert "alarm storing  since 2" in result.stdout
     spans_away.kill()
-    assert cli("check", "--store", str(spans_away.store)).returncode == 1
+    assert cli_here("check", "--store", str(spans_away.store)).returncode == 1
 
 
 def test_an_alarm_is_logged_once_and_refuses_only_when_it_lasts(

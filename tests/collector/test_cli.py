@@ -104,7 +104,7 @@ def test_files_load_through_a_running_ingester(ingester: Ingester, tmp_path: Pat
     result = cli("load", str(tmp_path / "t.pb"), "--store", str(ingester.store))
     assert (result.returncode, result.stderr) == (0, "")
     assert counts(ingester.store) == (2, 0)
-    checked = cli("check", "--store", str(ingester.store))
+    checked = cli_here("check", "--store", str(ingester.store))
     assert checked.returncode == 0
     assert f"process {ingester.process.pid}" in checked.stdout
     assert checked.stdout.endswith("\nNo faults were found.\n")
@@ -172,7 +172,7 @@ def test_a_second_ingester_on_one_store_is_sent_to_the_first(ingester: Ingester)
 def test_errors_say_what_is_wrong(
     arguments: list[str], code: int, reason: str, tmp_path: Path
 ) -> None:
-    result = cli(*arguments, cwd=tmp_path)
+    result = cli_here(*arguments, cwd=tmp_path)
     assert (result.returncode, reason in result.stderr) == (code, True), result.stderr
     assert "Traceback" not in result.stderr
     assert not list(tmp_path.iterdir())
@@ -277,7 +277,7 @@ def test_a_client_certificate_without_its_key_is_refused_before_anything_else(
     cert.write_text("any")
     store = tmp_path / "traces.duckdb"
     given = [str(cert)] if command == "load" else []
-    result = cli(command, *given, "--client-cert", str(cert), "--store", str(store))
+    result = cli_here(command, *given, "--client-cert", str(cert), "--store", str(store))
     assert result.returncode == 2
     assert "A certificate needs its key" in result.stderr
     assert not store.exists()

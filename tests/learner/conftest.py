@@ -4,9 +4,11 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import cache
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
@@ -142,6 +144,7 @@ class Traces:
         elif asked in MADE:
             self.path.write_bytes(MADE[asked])
         else:
+            self.path.write_bytes(empty_store())
             self._write()
             for _ in range(len(MADE) + 1 - MOST_MADE):
                 del MADE[next(iter(MADE))]
@@ -164,6 +167,15 @@ class Traces:
         with open_store(self.path, create=False) as store:
             rows: list[Row] = store.query(statement).to_pylist()
         return rows
+
+
+@cache
+def empty_store() -> bytes:
+    """A new store, whose tables take longer to make than to copy."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "traces.duckdb"
+        open_store(path).close()
+        return path.read_bytes()
 
 
 def keep_rollouts(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -99,10 +100,11 @@ def cli(
     )
 
 
-def cli_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run `lightning-ingest` in this process: for many commands that end before they do a thing.
+def cli_here(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `lightning-ingest` in this process, where a process of its own would show nothing more.
 
-    Another Python takes a second to start.
+    Another Python takes a second to start. Not for a command that serves, nor beside threads: it
+    replaces the standard streams.
     """
     from click.testing import CliRunner
 
@@ -110,8 +112,11 @@ def cli_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
     # Some commands leave pandas out of their process; other tests of this process may need it.
     finders = list(sys.meta_path)
-    with contextlib.chdir(cwd):
+    umask = os.umask(0)
+    os.umask(umask)  # commands make their files private
+    with contextlib.chdir(cwd or "."):
         result = CliRunner().invoke(main, arguments, prog_name="lightning-ingest")
+    os.umask(umask)
     sys.meta_path[:] = finders
     return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)
 

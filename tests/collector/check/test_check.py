@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
-from support.running import LIMIT_S, Ingester, cli, eventually
+from support.running import LIMIT_S, Ingester, cli, cli_here, eventually
 
 from otel_lightning.collector.check.counts import check_disks
 from otel_lightning.collector.check.deep import check_deep
@@ -115,12 +115,12 @@ def test_a_store_that_is_being_served_is_checked_alike(ingester: Ingester) -> No
 def test_a_process_that_answers_nothing_is_told_as_that(ingester: Ingester) -> None:
     ingester.process.send_signal(signal.SIGSTOP)
     try:
-        result = cli("check", "--store", str(ingester.store))
+        result = cli_here("check", "--store", str(ingester.store))
     finally:
         ingester.process.send_signal(signal.SIGCONT)
     assert result.returncode == 1
     assert f"process {ingester.process.pid}, which has answered nothing" in result.stdout
-    assert cli("check", "--store", str(ingester.store)).returncode == 0
+    assert cli_here("check", "--store", str(ingester.store)).returncode == 0
 
 
 def test_a_damaged_spool_is_named(store: Store, path: Path) -> None:

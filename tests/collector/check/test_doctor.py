@@ -8,7 +8,7 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.otlp_client import send
-from support.running import LIMIT_S, Ingester, cli, eventually, running
+from support.running import LIMIT_S, Ingester, cli, cli_here, eventually, running
 from support.spans import chat, text_message, texts, tool_request, tool_response
 
 from otel_lightning.collector.check.doctor import PROBLEM_KINDS, Problem, diagnose
@@ -71,7 +71,7 @@ def test_a_store_in_which_all_is_fine_has_no_findings(store: Store, tmp_path: Pa
 
 def told(tmp_path: Path, exit_code: int) -> list[str]:
     """Return what the command says of the closed store."""
-    result = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
+    result = cli_here("doctor", "--store", str(tmp_path / "traces.duckdb"))
     assert result.returncode == exit_code
     return result.stdout.splitlines()
 
@@ -105,7 +105,7 @@ def test_a_store_that_received_nothing_names_the_ports_and_what_a_wrong_one_says
     store: Store, tmp_path: Path
 ) -> None:
     store.close()
-    result = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
+    result = cli_here("doctor", "--store", str(tmp_path / "traces.duckdb"))
     assert result.returncode == 1
     assert result.stdout.startswith("Nothing was received: the store has no spans and no log")
     assert 'it says "Expected HTTP/"' in result.stdout
@@ -116,7 +116,7 @@ def test_a_store_that_received_nothing_names_the_ports_and_what_a_wrong_one_says
 def test_doctor_names_the_ports_of_the_running_ingester(tmp_path: Path, *, has_grpc: bool) -> None:
     more = [] if has_grpc else ["--grpc", "none"]
     with running(tmp_path / "traces.duckdb", *more) as ingester:
-        output = cli("doctor", "--store", str(ingester.store)).stdout
+        output = cli_here("doctor", "--store", str(ingester.store)).stdout
         ports = [address.rpartition(":")[2] for address in (ingester.grpc, ingester.http)]
         assert f"HTTP exporters send to port {ports[1]}" in output
         assert (f"gRPC exporters send to port {ports[0]}" in output) == has_grpc
@@ -137,7 +137,7 @@ def test_requests_that_were_refused_are_told_with_the_remedy_and_the_first_is_lo
     assert send(ingester.http, path="/v1/trace", Authorization=right).status == 404
     with grpc.insecure_channel(ingester.grpc) as channel, pytest.raises(grpc.RpcError):
         channel.unary_unary(EXPORT)(body({}), timeout=LIMIT_S)
-    told = cli("doctor", "--store", str(ingester.store))
+    told = cli_here("doctor", "--store", str(ingester.store))
     assert told.returncode == 1
     lines = told.stdout.splitlines()
     assert "requests since the start were refused, and lost: no token" in told.stdout
@@ -264,7 +264,7 @@ def test_the_command_prints_findings_and_exits_with_1(store: Store, tmp_path: Pa
     silent = {key: value for key, value in WELL.items() if key not in USAGE}
     found(store, tmp_path, body({"attributes": silent, "scope": "x"}))
     store.close()
-    result = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
+    result = cli_here("doctor", "--store", str(tmp_path / "traces.duckdb"))
     assert result.returncode == 1
     lines = result.stdout.splitlines()
     assert lines[0] == "1 of 1 call without token counts, written by x"
@@ -284,11 +284,11 @@ def test_control_characters_of_senders_do_not_reach_the_terminal(
     )
     store.close()
     for command in ("doctor", "check"):
-        result = cli(command, "--store", str(tmp_path / "traces.duckdb"))
+        result = cli_here(command, "--store", str(tmp_path / "traces.duckdb"))
         assert result.returncode == 1
         assert "\x1b" not in result.stdout
         assert "\x07" not in result.stdout
-    result = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
+    result = cli_here("doctor", "--store", str(tmp_path / "traces.duckdb"))
     assert "('\\x1b[2J'" in result.stdout
 
 

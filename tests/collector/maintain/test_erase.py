@@ -149,7 +149,7 @@ def test_what_is_erased_is_in_no_table_and_no_byte(
         assert [one for one in check_deep(store, path) if not one.is_fine] == []
 
 
-@pytest.mark.parametrize("served", [False, True])
+@pytest.mark.parametrize("served", first_quick([False, True]))
 def test_a_store_whose_name_has_a_line_break_and_quotes_forgets(
     tmp_path: Path, *, served: bool
 ) -> None:
@@ -162,7 +162,7 @@ def test_a_store_whose_name_has_a_line_break_and_quotes_forgets(
     assert SECRET not in path.read_bytes()
 
 
-@pytest.mark.parametrize("served", [False, True])
+@pytest.mark.parametrize("served", first_quick([False, True]))
 def test_a_link_to_a_store_has_the_spool_of_the_store_and_stays_a_link(
     path: Path, tmp_path: Path, *, served: bool
 ) -> None:
@@ -187,7 +187,7 @@ def test_a_spool_that_was_left_beside_a_link_is_not_overlooked(path: Path, tmp_p
     assert f"move the spool to '{path}.spool'" in result.stderr
 
 
-@pytest.mark.parametrize("served", [False, True])
+@pytest.mark.parametrize("served", first_quick([False, True]))
 def test_what_load_could_not_store_is_erased_too(tmp_path: Path, *, served: bool) -> None:
     path, files = tmp_path / "t.duckdb", tmp_path / "files"
     files.mkdir()

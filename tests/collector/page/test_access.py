@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from support.browser import ask, link, session
 from support.otlp_client import JSON, PROTOBUF, column, send
-from support.running import LIMIT_S, Ingester, cli, eventually, finish, start
+from support.running import LIMIT_S, Ingester, cli, cli_here, eventually, finish, start
 
 from otel_lightning.collector.page.answer import HEADERS, POLICY
 from otel_lightning.collector.page.live import MOST_STREAMS
@@ -208,7 +208,7 @@ def test_without_a_page_nothing_answers_and_open_says_so(tmp_path: Path) -> None
 
 
 def test_open_prints_a_link_to_a_rollout(open_ingester: Ingester) -> None:
-    result = cli("open", "a/b", "--no-browser", "--store", str(open_ingester.store))
+    result = cli_here("open", "a/b", "--no-browser", "--store", str(open_ingester.store))
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith(f"http://{open_ingester.http}/ui/enter?code=")
     assert result.stdout.endswith("to=%2Fui%2Frollouts%2Fa%25252Fb\n")
@@ -224,7 +224,7 @@ def test_open_says_that_nothing_runs(tmp_path: Path) -> None:
 def test_elsewhere_the_page_needs_a_token_or_client_certificates(
     more: tuple[str, ...], tmp_path: Path
 ) -> None:
-    result = cli("serve", "--page", "--http", "0.0.0.0:0", *more, cwd=tmp_path)
+    result = cli_here("serve", "--page", "--http", "0.0.0.0:0", *more, cwd=tmp_path)
     assert result.returncode == 2
     assert "set LIGHTNING_TOKEN (or --token), or ask for client certificates" in result.stderr
 

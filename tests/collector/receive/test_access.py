@@ -167,7 +167,7 @@ def test_other_names_are_refused(host: str, origin: str | None) -> None:
     "name", ["traces.example:4318", "http://traces.example", "a,b", "*.example", "", "a b"]
 )
 def test_an_allowed_host_that_no_request_can_have_is_refused(name: str, tmp_path: Path) -> None:
-    told = cli("serve", "--allowed-host", name, "--store", str(tmp_path / "t.duckdb"))
+    told = cli_here("serve", "--allowed-host", name, "--store", str(tmp_path / "t.duckdb"))
     assert told.returncode == 2
     assert f"--allowed-host '{name}' is no host name" in told.stderr
     assert not list(tmp_path.iterdir())

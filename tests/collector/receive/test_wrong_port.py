@@ -10,7 +10,7 @@ import grpc
 import pytest
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
-from support.running import LIMIT_S, Ingester, cli, eventually
+from support.running import LIMIT_S, Ingester, cli_here, eventually
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 WRONG_AT_GRPC = 'lightning_wrong_port_total{port="grpc"}'
@@ -50,11 +50,11 @@ def test_an_http_exporter_at_the_grpc_port_is_logged_once_counted_and_found_by_d
         with pytest.raises((http.client.BadStatusLine, ConnectionError)):
             send(ingester.grpc, bytes(size))
         eventually(lambda n=number: metric(ingester.http, WRONG_AT_GRPC) == n)  # type: ignore[misc]
-    result = cli("doctor", "--store", str(ingester.store))
+    result = cli_here("doctor", "--store", str(ingester.store))
     assert result.returncode == 1
     assert result.stdout.startswith("3 of 3 requests since the start were sent to the port of the")
     assert "3 to the port for grpc" in result.stdout
-    result = cli("check", "--store", str(ingester.store))
+    result = cli_here("check", "--store", str(ingester.store))
     assert result.returncode == 1
     assert "wrong port  3 connections to the port for grpc" in result.stdout
     assert ingester.stop() == 0
@@ -88,7 +88,7 @@ def test_grpc_clients_and_probes_that_only_connect_are_not_taken_for_http(
 
 
 def test_help_names_both_ports_and_who_sends_where() -> None:
-    output = " ".join(cli("serve", "--help").stdout.split())
+    output = " ".join(cli_here("serve", "--help").stdout.split())
     assert "PROTOCOL=grpc send to port 4317" in output
     assert "http/json to port 4318" in output
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.disks import Disk, mounted
+from support.examples import first_quick
 from support.logged import Logged, logged, stored_names
 from support.otlp_client import metric, send
 from support.requests_by_hand import trace_request
@@ -50,7 +51,7 @@ def with_spool_elsewhere(disk: Disk, spool: Path) -> Path:
     return store
 
 
-@pytest.mark.parametrize("way", ["make_read_only", "pull"])
+@pytest.mark.parametrize("way", first_quick(["make_read_only", "pull"]))
 def test_a_disk_that_stops_is_told_and_nothing_is_lost_when_it_is_back(
     way: str, disks: Callable[..., Disk], tmp_path: Path
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_disk_of_the_store_that_hangs_stops_no_receiving(
     assert log.read_text().count("Alarm 'lagging': ") == 1
 
 
+@pytest.mark.slow
 def test_a_disk_of_the_store_alone_that_stops_leaves_what_is_acknowledged_on_the_spool(
     disks: Callable[..., Disk], tmp_path: Path
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_start_on_a_disk_that_takes_no_writes_says_which_and_why(
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_a_full_disk_of_the_store_alone_passes_without_loss(
     disks: Callable[..., Disk], tmp_path: Path
 ) -> None:
@@ -245,6 +248,7 @@ def test_a_folder_that_its_user_may_no_longer_write_is_told_and_waited_for(
         assert ingester.process.wait(LIMIT_S) == 1
 
 
+@pytest.mark.slow
 def test_a_quota_that_is_used_up_is_told_and_passes_without_loss(
     disks: Callable[..., Disk], tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 from support.deliveries import DATA
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
-from support.running import LIMIT_S, background, cli, eventually, written_by
+from support.running import LIMIT_S, background, cli_here, eventually, written_by
 
 from otel_lightning.collector.derive.tables import PER_TRACE
 from otel_lightning.collector.files.process_file import run_file
@@ -80,11 +80,11 @@ def test_a_process_that_was_killed_is_reported_with_what_is_read_again(tmp_path:
         process.kill()
         process.wait(LIMIT_S)
         killed = process.pid
-    result = cli("check", "--store", str(store))
+    result = cli_here("check", "--store", str(store))
     assert result.returncode == 1
     with open_store(store) as opened:
         opened.execute("ALTER TABLE spans_away RENAME TO spans")
-    result = cli("check", "--store", str(store))
+    result = cli_here("check", "--store", str(store))
     assert result.returncode == 1
     assert f"process {killed} was not asked to stop" in result.stdout
     assert KILLED in result.stdout
@@ -96,13 +96,13 @@ def test_a_process_that_was_killed_is_reported_with_what_is_read_again(tmp_path:
         lines = [line for line in log.read_text().splitlines() if "not asked to stop" in line]
         assert len(lines) == 1
         assert re.match(r"2\S+Z WARNING .* The last process \d+ was not asked to stop", lines[0])
-        result = cli("check", "--store", str(store))
+        result = cli_here("check", "--store", str(store))
         assert f"process {killed} was not asked to stop" in result.stdout
         assert "3 requests of the last process" in result.stdout
         assert result.returncode == 0  # nothing is lost, and it runs
         process.terminate()
         assert process.wait(LIMIT_S) == 0
-    assert "not asked to stop" not in cli("check", "--store", str(store)).stdout
+    assert "not asked to stop" not in cli_here("check", "--store", str(store)).stdout
     with logged(store, log) as (process, http):
         assert metric(http, "lightning_former_end_seconds") == 0
         assert metric(http, "lightning_requests_read_again") == 0
@@ -120,7 +120,7 @@ def test_a_process_that_is_killed_again_and_again_is_an_alarm(tmp_path: Path) ->
             process.wait(LIMIT_S)
     with logged(store, log) as (process, http):
         eventually(lambda: metric(http, 'lightning_alarm{alarm="restarting"}') == 1)
-        result = cli("check", "--store", str(store))
+        result = cli_here("check", "--store", str(store))
         assert result.returncode == 1
         assert "lightning-ingest itself failed" in result.stdout
         sends(http, "taken")
@@ -135,7 +135,7 @@ def test_a_killed_process_is_reported_before_its_parent_has_waited_for_it(tmp_pa
         process.kill()
         state = Path(f"/proc/{process.pid}/stat")
         eventually(lambda: state.read_text().rpartition(")")[2].split()[0] == "Z")
-        result = cli("check", "--store", str(store))
+        result = cli_here("check", "--store", str(store))
     assert result.returncode == 1
     assert f"process {process.pid} was not asked to stop" in result.stdout
 
@@ -148,7 +148,7 @@ def test_a_killed_process_is_reported_although_another_one_has_its_number(tmp_pa
         process.wait(LIMIT_S)
     noted = json.loads(run_file(store).read_text())
     run_file(store).write_text(json.dumps(noted | {"pid": os.getpid()}))
-    told = cli("check", "--store", str(store))
+    told = cli_here("check", "--store", str(store))
     assert told.returncode == 1
     assert f"process {os.getpid()} was not asked to stop" in told.stdout
 
@@ -178,7 +178,7 @@ def test_a_second_signal_is_a_wish_too(tmp_path: Path) -> None:
 def test_an_error_that_ended_it_is_reported(tmp_path: Path) -> None:
     store = tmp_path / "t.duckdb"
     Run(store).end(RuntimeError("the loader thread ended by itself"))
-    result = cli("check", "--store", str(store))
+    result = cli_here("check", "--store", str(store))
     assert result.returncode == 1
     end = unasked_end(store)
     assert end

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.made_rollouts import NOW, deliver, judged, make, trace_of
 from support.page_source import DirectSource, Page
-from support.running import LIMIT_S, Ingester, background, cli, eventually
+from support.running import LIMIT_S, Ingester, background, cli, cli_here, eventually
 from support.sending import post
 from support.stores import unpacked
 
@@ -136,9 +136,9 @@ def test_what_shows_no_step_says_how_many_there_are(store: Store, tmp_path: Path
         ("--steps", "2-"): "No step 2: this rollout has 2 steps: 0 to 1.",
         ("--errors",): "None of the steps that were asked for failed; this rollout has 2 steps.",
     }.items():
-        answer = cli("show", "ticket-77", *arguments, "--store", path)
+        answer = cli_here("show", "ticket-77", *arguments, "--store", path)
         assert (answer.returncode, answer.stdout.splitlines()[-1]) == (0, expected)
-    assert "No step" not in cli("show", "ticket-77", "--steps", "1-", "--store", path).stdout
+    assert "No step" not in cli_here("show", "ticket-77", "--steps", "1-", "--store", path).stdout
 
 
 @pytest.mark.parametrize(
@@ -256,9 +256,9 @@ def test_a_pipe_of_ids_is_read_in_any_format_and_json_has_everything(
 def test_nothing_found_ends_with_1_and_a_wrong_range_with_2(store: Store, tmp_path: Path) -> None:
     store.close()
     path = str(tmp_path / "t.duckdb")
-    none = cli("show", "tickt-77", "--store", path)
+    none = cli_here("show", "tickt-77", "--store", path)
     assert (none.returncode, "ticket-77" in none.stderr) == (1, True)
-    wrong = cli("show", "--steps", "x", "--store", path)
+    wrong = cli_here("show", "--steps", "x", "--store", path)
     assert (wrong.returncode, "is no range of steps" in wrong.stderr) == (2, True)
 
 
@@ -344,7 +344,7 @@ def test_follow_prints_new_steps_of_a_served_store(
     del more.resource_spans[0].scope_spans[0].spans[:1]
     post(ingester.http, first.SerializeToString())
     path = str(tmp_path / "traces.duckdb")
-    eventually(lambda: cli("show", "ticket-77", "--store", path).returncode == 0)
+    eventually(lambda: cli_here("show", "ticket-77", "--store", path).returncode == 0)
     command = [sys.executable, "-m", "otel_lightning.collector", "show", "ticket-77", "--follow"]
     output = tmp_path / "followed.txt"
     with (

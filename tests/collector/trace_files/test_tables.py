@@ -515,7 +515,10 @@ def test_parquet_that_is_cut_off_is_named(tmp_path: Path) -> None:
 
 
 def test_a_compressed_table_that_is_cut_off_stores_nothing(tmp_path: Path) -> None:
-    rows = [ROW | {"SpanId": f"{n:016x}", "SpanName": f"n{n * 7919}"} for n in range(1, 20_000)]
+    rows = [
+        ROW | {"SpanId": f"{n:016x}", "SpanName": f"n{n * 7919}"}
+        for n in range(1, 3 * exports.RECORDS_AT_ONCE)
+    ]
     whole = gzip.compress(write_csv(tmp_path / "t.csv", rows, str).read_bytes())
     export = tmp_path / "t.csv.gz"
     export.write_bytes(whole[:-20])

@@ -41,8 +41,8 @@ class _WithoutHelpTexts(ModuleType):
 def leave_out_unused() -> None:
     """Make imports of `LEFT_OUT` fail, and Arrow read no help texts, unless they came before.
 
-    For the ingester, its deriving workers and its reader processes: they never turn a time that is
-    not whole microseconds into a Python object, which Arrow does by pandas.
+    For the ingester, its deriving workers, its reader processes, `load` and `derive`: they never
+    turn a time that is not whole microseconds into a Python object, which Arrow does by pandas.
     """
     if not any(isinstance(finder, _LeavesOut) for finder in sys.meta_path):
         sys.meta_path.insert(0, _LeavesOut())

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from support.running import Ingester, cli
+from support.running import Ingester, cli_here
 
 from otel_lightning.collector.store.files.server_file import read_server, server_file
 
@@ -29,18 +29,18 @@ def test_what_a_newer_version_adds_to_the_server_file_is_left_out(ingester: Inge
     before = read_server(ingester.store)
     change(ingester.store, something="new")
     assert read_server(ingester.store) == before is not None
-    assert cli("check", "--store", str(ingester.store)).returncode == 0
+    assert cli_here("check", "--store", str(ingester.store)).returncode == 0
 
 
 def test_a_server_file_that_lacks_something_is_told_as_of_another_version(
     ingester: Ingester,
 ) -> None:
     change(ingester.store, reader=None)
-    result = cli("sql", "SELECT 1", "--store", str(ingester.store))
+    result = cli_here("sql", "SELECT 1", "--store", str(ingester.store))
     assert result.returncode == 1
     assert "is served by an otel-lightning of another version" in result.stderr
     leave(ingester.store)
-    result = cli("sql", "SELECT 1", "--store", str(ingester.store))
+    result = cli_here("sql", "SELECT 1", "--store", str(ingester.store))
     assert "lightning-ingest that starts or stops, and has answered no SQL for 10" in result.stderr
 
 
@@ -55,15 +55,15 @@ def test_a_process_of_an_older_version_is_told_as_that_before_tables_are_missed(
         ("forget", "--trace", "00"),
     )
     for command in commands:
-        result = cli(*command, "--store", str(ingester.store))
+        result = cli_here(*command, "--store", str(ingester.store))
         assert result.returncode == 1, command
         output = result.stdout + result.stderr
         assert f"process {ingester.process.pid}, which is of an older version" in output, command
         assert "restart lightning-ingest with this version" in output, command
-    result = cli("sql", "SELECT 1 AS one", "--store", str(ingester.store))
+    result = cli_here("sql", "SELECT 1 AS one", "--store", str(ingester.store))
     assert result.returncode == 0, result.stderr  # what it can answer, it answers
     change(ingester.store, schema=2**31)
-    result = cli("check", "--store", str(ingester.store))
+    result = cli_here("check", "--store", str(ingester.store))
     assert result.returncode == 1
     assert "which is of a newer version" in result.stdout
 
@@ -77,9 +77,9 @@ def test_a_file_that_a_killed_process_left_counts_for_nothing_although_its_numbe
     change(killed.store, pid=os.getpid())
     assert read_server(killed.store) is None
     old, new = str(killed.store), str(killed.store.with_name("copy.duckdb"))
-    forgotten = cli("forget", "--trace", "00", "--store", old)
+    forgotten = cli_here("forget", "--trace", "00", "--store", old)
     assert "No trace or rollout in the store matches the options" in forgotten.stderr
-    copied = cli("copy", old, new)
+    copied = cli_here("copy", old, new)
     assert copied.returncode == 0, copied.stderr
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
+from support.examples import first_quick
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.cli import cli
@@ -134,7 +135,7 @@ NOT_TARGETED = """{"flags": {"support-prompt": {"state": "ENABLED", "targeting":
 
 
 @pytest.mark.parametrize("text", [LINES, RULED, LINES.replace("\n", "\r\n"), NOT_TARGETED])
-@pytest.mark.parametrize("canaries", [1, 0])
+@pytest.mark.parametrize("canaries", first_quick([1, 0]))
 def test_rollback_restores_the_very_bytes_whatever_the_formatting(
     traces: "Traces", flags: Path, text: str, canaries: int
 ) -> None:
