@@ -1,5 +1,6 @@
 """The page in a real Chromium: keys, live, more, back, both schemes; payloads do nothing."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from support.browser import CHROMIUM, chromium, link
 from support.certificates import Authority
 from support.desk_store import (
@@ -200,6 +202,12 @@ def test_long_names_and_ids_push_nothing_out_of_the_window(browser: Any, tmp_pat
     trace, word = Trace(1, service="s" * 200), "w" * 200
     named = {"gen_ai.agent.name": word, "lightning.rollout.id": word, "gen_ai.request.model": word}
     trace.span("chat", {"gen_ai.operation.name": "chat", **named}, 1)
+    asked = [tool_call(word, "a", {word: word})]
+    output = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": json.dumps(asked)}
+    judged = trace.span("chat", {**output, **named}, 1).events.add(name="gen_ai.evaluation.result")
+    judged.attributes.add(key="gen_ai.evaluation.name", value=AnyValue(string_value=word))
+    judged.attributes.add(key="gen_ai.evaluation.score.value", value=AnyValue(double_value=1))
+    judged.attributes.add(key="gen_ai.evaluation.explanation", value=AnyValue(string_value=word))
     with open_store(tmp_path / "t.duckdb") as store:
         add(store, [trace.request.SerializeToString()])
     ingester = start(tmp_path / "t.duckdb")
@@ -213,6 +221,8 @@ def test_long_names_and_ids_push_nothing_out_of_the_window(browser: Any, tmp_pat
                 assert tab.page.locator("html").evaluate(inside), (path, width)
                 # A table may scroll in a narrow window.
                 for part in tab.page.locator(".step > header, .scroll").all()[: width // 400]:
+                    assert part.evaluate(inside), (path, width)
+                for part in tab.page.locator(".step").all():
                     assert part.evaluate(inside), (path, width)
         tab.context.close()
     finally:

@@ -24,9 +24,10 @@ def check(store: Path, *, deep: bool, sample: int | None) -> None:
 
     with expected_errors():
         findings = _findings(store, sample, deep=deep)
+    width = max(len(finding.name) for finding in findings)
     for finding in findings:
         mark = "" if finding.is_fine else click.style("  <- look here", fg="red")
-        click.echo(f"{finding.name:>22}  {printable(finding.value)}{mark}")
+        click.echo(f"{finding.name:>{width}}  {printable(finding.value)}{mark}")
     if not all(finding.is_fine for finding in findings):
         raise SystemExit(1)
     click.echo("No faults were found.")
