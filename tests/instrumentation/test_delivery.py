@@ -103,6 +103,24 @@ def test_an_agent_in_a_container_hears_that_localhost_is_the_container(
         assert (said in line) == is_told
 
 
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_a_certificate_that_is_not_trusted_is_named_with_the_remedy(
+    agent: Any, protocol: str, tmp_path: Path
+) -> None:
+    ingester = start(tmp_path / "t.duckdb", *Authority(tmp_path).options("first"))
+    try:
+        done = agent.finish(
+            BUSY,
+            OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
+            OTEL_EXPORTER_OTLP_ENDPOINT=f"https://{getattr(ingester, protocol[:4])}",
+        )
+    finally:
+        ingester.stop()
+    assert done.stdout == "answered\n"
+    assert "set OTEL_EXPORTER_OTLP_CERTIFICATE to the file of its authority" in done.stderr
+    assert "Does a collector listen" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("protocol", "told"),
     [

@@ -47,7 +47,7 @@ _ANSWERED: Final = re.compile(
     r"BadStatusLine|WRONG_VERSION_NUMBER|StatusCode\.(?!UNAVAILABLE|DEADLINE_EXCEEDED)|\bcode: \d"
     r"|Transient error [A-Z][A-Za-z ]* encountered"
     r"|StatusCode\.UNAVAILABLE .* Error details: not stored|ProxyError|No connection adapters"
-    r"|exceeds max_request_size"
+    r"|exceeds max_request_size|CERTIFICATE_VERIFY_FAILED"
 )
 """Reasons of a failed export that do not mean that no collector is there: an answer of a server, a
 wrong address, a proxy. Over HTTP the exporter names a status by its phrase, without punctuation."""
@@ -69,12 +69,14 @@ _REMEDIES: Final = {
     "code: 413": "A batch is larger than the receiver accepts: lower "
     "OTEL_BSP_MAX_EXPORT_BATCH_SIZE, or raise the limit of the receiver.",
     "No connection adapters": "Write http:// or https:// before the host in the endpoint.",
+    "CERTIFICATE_VERIFY_FAILED": "To trust the certificate, set OTEL_EXPORTER_OTLP_CERTIFICATE to "
+    "the file of its authority; over HTTP set REQUESTS_CA_BUNDLE, where that is set already.",
     "ProxyError": "The proxy of HTTP_PROXY or HTTPS_PROXY does not work: add the collector's host "
     "to NO_PROXY.",
     "error Too Many Requests": "The receiver refused the rate of the requests: raise its limit.",
     "error Service Unavailable": "The receiver is up, but stores nothing now: its log says why.",
 }
-"""What to do, by a part of the reason that OpenTelemetry's exporter over HTTP logs."""
+"""What to do, by a part of the reason that OpenTelemetry's exporter logs, mostly over HTTP."""
 _REPORTED_BY_US: Final = (
     "Transient error",
     "Failed to export",

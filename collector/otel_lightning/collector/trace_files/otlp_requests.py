@@ -170,7 +170,10 @@ def _not_protobuf(path: Path, data: bytes) -> str:
                 f"ends at byte {len(data)}. Export it again."
             )
         position = begin + size
-    return f"{path}: is not OTLP: neither protobuf nor JSON. Give files as an OTLP exporter writes."
+    return (
+        f"{path}: is not OTLP, neither protobuf nor JSON, and no export of a trace store. "
+        "`lightning-ingest load --help` lists what can be read."
+    )
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
