@@ -107,6 +107,16 @@ def test_doctor_tells_them_if_nothing_was_received(
     assert "lightning-ingest asks for one" in told.stdout
 
 
+def test_doctor_tells_them_where_there_is_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    told = cli("doctor", "--store", str(tmp_path / "none.duckdb"))
+    assert told.returncode == 1
+    assert "In this shell: OTEL_TRACES_SAMPLER=always_off: no span is sampled" in told.stdout
+    assert "There is no store at" in told.stderr
+
+
 def test_doctor_tells_none_of_a_store_that_received_something(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

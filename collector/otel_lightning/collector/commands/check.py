@@ -9,7 +9,10 @@ from otel_lightning.collector.commands.options import STORE
 from otel_lightning.collector.terminal.command_line import expected_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from otel_lightning.collector.check.counts import Finding
+    from otel_lightning.collector.check.sender_variables import Fault
 
 
 @click.command()
@@ -59,14 +62,17 @@ def _findings(store: Path, sample: int | None, *, deep: bool) -> "list[Finding]"
 def doctor(store: Path) -> None:
     """Find faults in the data that harm learning; exit code 1 if there are any.
 
-    Each is shown with its count, an example and the remedy. If nothing was received, faults in
-    OpenTelemetry's variables of this shell are shown, too: run it where the agent is started.
+    Each is shown with its count, an example and the remedy. If nothing was received, or there is no
+    store, faults in OpenTelemetry's variables of this shell are shown, too: run it where the agent
+    is started.
     """
     from otel_lightning.collector.check.doctor import EMPTY, NO_REWARDS, diagnose, lacks_rewards
     from otel_lightning.collector.check.sender_variables import faults_here
     from otel_lightning.collector.store import check_server, open_store
     from otel_lightning.collector.store.print_rows import printable
 
+    if not store.exists():
+        _tell(faults_here(None))
     with expected_errors(), open_store(store, read_only=True) as opened:
         check_server(opened)
         problems = diagnose(opened)
@@ -78,12 +84,19 @@ def doctor(store: Path) -> None:
         click.echo(printable(problem.headline))
         click.echo(f"    such as  {printable(problem.example)}")
         click.echo(f"    remedy   {problem.remedy}")
-    for fault in variables:
-        click.echo(printable(f"In this shell: {fault.setting}: {fault.fault}"))
-        click.echo(printable(f"    remedy   {fault.remedy}"))
+    _tell(variables)
     if not problems:
         click.echo("No faults were found in the traces.")
     if unrewarded:
         click.echo(NO_REWARDS)
     if problems:
         raise SystemExit(1)
+
+
+def _tell(variables: "Sequence[Fault]") -> None:
+    """Print what is wrong with the variables of this shell."""
+    from otel_lightning.collector.store.print_rows import printable
+
+    for fault in variables:
+        click.echo(printable(f"In this shell: {fault.setting}: {fault.fault}"))
+        click.echo(printable(f"    remedy   {fault.remedy}"))
