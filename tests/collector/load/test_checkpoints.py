@@ -8,7 +8,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.load.checkpoints import LONG_BYTES, STORED_BYTES, Checkpoints
+from otel_lightning.collector.load.checkpoints import (
+    LEAST_BYTES,
+    LONG_BYTES,
+    STORED_BYTES,
+    Checkpoints,
+)
 from otel_lightning.collector.store import open_store
 
 LIMIT_S = 30.0
@@ -70,3 +75,18 @@ def test_checkpoints_of_many_long_texts_need_memory_for_one_batch(tmp_path: Path
                 checkpoints.write()
                 store.limit(MEMORY)
             assert store.count("spans") == numbers[-1]
+
+
+def test_a_store_that_merges_no_row_groups_writes_no_small_ones(tmp_path: Path) -> None:
+    """Not with each pause of the senders: a search for a trace looks at each of them."""
+    log = tmp_path / "t.duckdb.wal"
+    with open_store(tmp_path / "t.duckdb") as store:
+        store.note_long_texts()
+        checkpoints = Checkpoints(store, Alarms(tmp_path / "alarms"), lambda: None)
+        load(store, [long_text(1)], dead_letters=tmp_path)
+        checkpoints.stored(LEAST_BYTES - 1, 5_000)
+        checkpoints.write()
+        assert log.exists()
+        checkpoints.stored(1, 1)
+        checkpoints.write()
+        assert not log.exists()
