@@ -273,13 +273,15 @@ def _forget_broken_end(call: LlmCall, outputs: list[Message]) -> bool:
     reason, is_left = call.finish_reason, call.is_broken_off
     if is_left:
         call.output_tokens = None  # that of Anthropic's first event is 1
-    broken_off = outputs
-    if not is_left and reason != "error":
+    if is_left or reason == "error":
+        broken_off = outputs
+    else:
         broken_off = [one for one in outputs if one.get("finish_reason", reason) == "length"]
-    lacks_arguments = forget_completed_arguments(broken_off)
-    has_failed_inside = reason == "error" and any(message["parts"] for message in outputs)
+    lacks_arguments = bool(broken_off) and forget_completed_arguments(broken_off)
+    if reason == "error":  # it failed inside its answer, if it has one
+        return is_left or any(message["parts"] for message in outputs)
     ends_inside = reason is None and _ends_inside_a_tool_call(outputs)
-    return is_left or lacks_arguments or has_failed_inside or ends_inside
+    return is_left or lacks_arguments or ends_inside
 
 
 def settle_broken_stream(call: LlmCall, raw: object) -> None:

@@ -170,7 +170,7 @@ def _read_call(span: Span) -> LlmCall:
     if plan.has_reasons and not any("finish_reason" in one for one in call.output_messages or ()):
         call.finish_reason = finish.reason(semconv.finish_reasons(attributes)[0])
     # A text that is no JSON was not truncated.
-    texts = [text for text in plan.contents(attributes) if text[:1] in JSON_STARTS]
+    texts = [text for text in plan.contents(attributes) if text.startswith(JSON_STARTS)]
     is_part = plan.lost_beginning or span.scope_name in LAST_ONLY or _lacks_calls(call, span)
     return span_rows.completed(call, *texts, cut=is_part)
 
