@@ -28,7 +28,7 @@ from support.stores import ask
 
 from otel_lightning.collector.store import open_store, read_server
 from otel_lightning.learner.cli import cli
-from otel_lightning.learner.loop.config import read_config
+from otel_lightning.learner.loop.config_file import read_config
 from otel_lightning.learner.loop.loop import Loop
 from otel_lightning.learner.loop.splits import divide
 from otel_lightning.learner.loop.stages import learn_shares

@@ -17,7 +17,7 @@ from support.stores import ask
 from support.untrained import untrained
 
 from otel_lightning.learner.cli import cli
-from otel_lightning.learner.loop.config import read_config
+from otel_lightning.learner.loop.config_file import read_config
 from otel_lightning.learner.loop.rounds import stop_rule
 from otel_lightning.learner.loop.state import State
 

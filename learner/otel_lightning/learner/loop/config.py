@@ -1,19 +1,12 @@
-"""The settings of a loop, in the file `loop.toml`."""
+"""The settings of a loop; `config_file.py` reads them from the file `loop.toml`."""
 
 import dataclasses
-import math
-import shlex
-import tomllib
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
-from otel_lightning.learner.errors import DataError, MissingFileError
-from otel_lightning.learner.evaluate.reward_range import check_failed_reward
-from otel_lightning.learner.loop.ranges import outside
+from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.runs import to_json
 
 Part = TypeVar("Part")
@@ -195,26 +188,6 @@ FREE: dict[str, frozenset[str]] = {
 """Settings that may change while a loop goes on; an empty set frees the whole part."""
 
 
-def read_config(path: Path) -> Config:
-    """Read a loop's file.
-
-    Raises:
-        DataError: If the file is no TOML, or a setting is unknown, missing or of the wrong kind.
-    """
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise MissingFileError(
-            f"There is no file '{path}'. Write the loop's settings into it."
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"'{path}' is not TOML: {error}.") from error
-    config: Config = _part(Config, {"name": path.stem, **tables}, str(path), "")
-    _check(config, path)
-    _check_commands(config, path)
-    return config
-
-
 def required(part: Part | None) -> Part:
     """Return a part that the file must have, because the loop learns what it configures.
 
@@ -224,117 +197,6 @@ def required(part: Part | None) -> Part:
     if part is None:
         raise DataError("A part of the loop's file is missing.")
     return part
-
-
-def _check(config: Config, path: Path) -> None:
-    kinds = config.learn.what
-    for kind in kinds:
-        if kind not in KINDS:
-            raise DataError(f"{path}: [learn] what has '{kind}'. Known: {', '.join(KINDS)}.")
-        if getattr(config, kind) is None:
-            raise DataError(f"{path}: [learn] what has '{kind}', but there is no part [{kind}].")
-    if not kinds:
-        raise DataError(f"{path}: [learn] what is empty. Choose from: {', '.join(KINDS)}.")
-    if not config.name or not all(c.isalnum() or c in "-_." for c in config.name):
-        raise DataError(
-            f"{path}: the name '{config.name}' may have letters, digits, - _ and . only."
-        )
-    if config.prompts and config.policy:
-        prompts, policy = config.prompts, config.policy
-        if (prompts.key, prompts.flags) != (policy.key, policy.flags):
-            raise DataError(f"{path}: [prompts] and [policy] must name the same key and flags.")
-    ways = [bool(config.run.command), bool(config.run.url), bool(config.run.serve)]
-    if sum(ways) != 1:
-        raise DataError(f"{path}: [run] needs one of command, url and serve.")
-    for problem in outside(config):
-        raise DataError(f"{path}: {problem}.")
-    if config.gate.reward_range and not _is_range(config.gate.reward_range):
-        raise DataError(f"{path}: [gate] reward_range must be two finite numbers, the least first.")
-    names = ("[run] failed_reward", "[gate] reward_range")
-    check_failed_reward(config.run.failed_reward, config.gate.range, names)
-
-
-def _is_range(numbers: tuple[float, ...]) -> bool:
-    return (
-        len(numbers) == 2  # noqa: PLR2004 - the least and the greatest
-        and numbers[0] < numbers[1]
-        and math.isfinite(numbers[1] - numbers[0])
-    )
-
-
-def _check_commands(config: Config, path: Path) -> None:
-    """Refuse a command that would fail only when its round needs it."""
-    commands = {
-        "[weights] serve": config.weights.serve if config.weights else None,
-        "[hooks] after_round": config.hooks.after_round,
-        "[hooks] after_loop": config.hooks.after_loop,
-    }
-    for name, command in commands.items():
-        try:
-            shlex.split(command or "")
-        except ValueError as error:
-            raise DataError(f"{path}: {name} cannot be split into words: {error}.") from error
-
-
-def _part(kind: Any, values: dict[str, Any], path: str, section: str) -> Any:
-    """Make a part of a table, and check the names and kinds of its settings."""
-    hints, fields = get_type_hints(kind), {f.name: f for f in dataclasses.fields(kind)}
-    section_name = f"[{section}]" if section else "the file"
-    for name in values:
-        if name not in fields:
-            near = get_close_matches(name, fields, 1)
-            hint = f" Did you mean '{near[0]}'?" if near else f" It has: {', '.join(fields)}."
-            raise DataError(f"{path}: {section_name} has the unknown setting '{name}'.{hint}")
-    for name, setting in fields.items():
-        needed = (
-            setting.default is dataclasses.MISSING
-            and setting.default_factory is dataclasses.MISSING
-        )
-        if needed and name not in values:
-            raise DataError(f"{path}: {section_name} lacks '{name}'.")
-    return kind(
-        **{
-            n: _value(hints[n], v, path, f"{section}.{n}" if section else n)
-            for n, v in values.items()
-        }
-    )
-
-
-def _value(hint: Any, value: Any, path: str, section: str) -> Any:
-    # `X | None` has two options; a value has to fit one of them.
-    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    for option in options:
-        if dataclasses.is_dataclass(option) and isinstance(value, dict):
-            return _part(option, value, path, section)
-        if option is Path and isinstance(value, str):
-            return Path(value)
-        # TOML's 1 is an int and fits a number; `true` does not, although Python calls it an int.
-        if option is float and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        if get_origin(option) is tuple and isinstance(value, list):
-            inner = get_args(option)[0]
-            return tuple(_value(inner, item, path, section) for item in value)
-        if get_origin(option) is dict and isinstance(value, dict):
-            return value
-        # `type` and not isinstance: True is no whole number.
-        if isinstance(option, type) and type(value) is option:
-            return value
-    names = " or ".join(_kind_name(option) for option in options if option is not type(None))
-    raise DataError(f"{path}: '{section}' is {value!r}, but must be {names}.")
-
-
-def _kind_name(option: Any) -> str:
-    if dataclasses.is_dataclass(option) or get_origin(option) is dict:
-        return "a table"
-    if get_origin(option) is tuple:
-        return "a list"
-    return {
-        str: "a text",
-        Path: "a path",
-        int: "a whole number",
-        float: "a number",
-        bool: "true or false",
-    }[option]
 
 
 def _differing(part: Any) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.reward_range import OutsideRangeError
 from otel_lightning.learner.file_lock import locked_alone, opened_lock
-from otel_lightning.learner.loop.config import KINDS, PROMPTS, Config, StopPart, read_config
+from otel_lightning.learner.loop.config import KINDS, PROMPTS, Config, StopPart
+from otel_lightning.learner.loop.config_file import read_config
 from otel_lightning.learner.loop.loop import Loop
 from otel_lightning.learner.loop.report import final_report
 from otel_lightning.learner.loop.server import ModelServer
