@@ -105,6 +105,13 @@ def run_agent(
     if not rollouts:
         # More shards than rollouts, as in a SLURM array of fixed size, are no mistake.
         return Report(name, planned=0, done_before=0, statuses={}, rewards={})
+    return _run_planned(store, job, grading, rollouts, owns_process=owns_process)
+
+
+def _run_planned(
+    store: Path, job: Job, grading: Grading, rollouts: Sequence[Planned], *, owns_process: bool
+) -> Report:
+    """Run rollouts with the journal of their run, a process that starts agents, and a receiver."""
     folder = journal_folder(store, job)
     with opened_journal(folder) as (journal, lock):
         end_leftovers(folder)
