@@ -177,5 +177,5 @@ def _what_is_missing(summary: "Summary") -> Iterator[str]:
 
 
 def _table(counts: Mapping[str, int]) -> list[str]:
-    width = len(str(max(counts.values())))
-    return [f"  {count:>{width}}  {what}" for what, count in counts.items()]
+    width = len(f"{max(counts.values()):,}")
+    return [f"  {count:>{width},}  {what}" for what, count in counts.items()]

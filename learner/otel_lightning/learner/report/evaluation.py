@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from otel_lightning.collector.files.atomic import make_folder_of
 from otel_lightning.learner.evaluate.estimates import ValueEstimate
 from otel_lightning.learner.policy.evaluate import Answer
-from otel_lightning.learner.report.plots import BLUE, GREY, ORANGE, STYLE, WIDTH
+from otel_lightning.learner.report.plots import BLUE, GREY, ORANGE, STYLE, WIDTH, short
 
 ROW = 0.3
 """Height of one estimator or segment, in inches."""
@@ -77,7 +77,7 @@ def _values(title: str, named: Sequence[tuple[str, ValueEstimate]], logged: floa
             if estimate.bootstrap is not None:
                 axes.plot(estimate.bootstrap, [y, y], color=color, linewidth=4, label=thick)
             axes.plot([estimate.value], [y], "o", color=ORANGE, markersize=6)
-        names = [f"{name} *" if estimate.biased else name for name, estimate in named]
+        names = [f"{short(name)}{' *' * estimate.biased}" for name, estimate in named]
         axes.set_yticks(range(len(named)), names)
         axes.set_ylim(len(named) - 0.4, -0.6)
         bias = "; * biased: grey intervals are for the estimator's mean, not the policy's value"
@@ -102,7 +102,7 @@ def _history(axes: Axes, answer: Answer) -> None:
     for color, (arm, _) in zip(COLORS, by_count, strict=False):
         parts = [part for part in answer.history if part.arm == arm]
         tenths, means = [part.part for part in parts], [part.mean for part in parts]
-        axes.plot(tenths, means, "o-", color=color, markersize=4, label=arm)
+        axes.plot(tenths, means, "o-", color=color, markersize=4, label=short(arm))
     axes.set_xlabel("tenth of the logged rollouts, the oldest first")
     axes.set_ylabel("mean reward")
     axes.set_xticks(range(1, 11))

@@ -17,9 +17,11 @@ STYLE: dict[Any, Any] = {
     "axes.spines.top": False, "font.size": 10, "savefig.transparent": True, "svg.fonttype": "none",
     "svg.hashsalt": "lightning", "text.color": INK, "xtick.color": INK, "ytick.color": INK,
     "axes.formatter.useoffset": False,
+    "text.parse_math": False,  # names of arms may hold dollar signs
 }  # fmt: skip
 WIDTH = 7.2  # inches
 MAX_POINTS = 1_000
+MAX_NAME = 32  # characters; a longer name leaves no room for the plot
 
 Draw = Callable[[Axes], None]
 
@@ -69,7 +71,7 @@ def arms(rows: Sequence[Arm]) -> str:
             if np.isfinite([arm.low, arm.high]).all():
                 axes.plot([arm.low, arm.high], [y, y], color=BLUE, linewidth=3)
             axes.plot([arm.mean], [y], "o", color=BLUE, markersize=8)
-        axes.set_yticks(range(len(rows)), [arm.name for arm in rows])
+        axes.set_yticks(range(len(rows)), [short(arm.name) for arm in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_xlabel("mean reward, 95 % interval over tasks")
 
@@ -123,6 +125,11 @@ def scatter(name: str, across: str, points: Sequence[tuple[float, float]]) -> st
         axes.set_ylabel("outcome")
 
     return _plot(name, f"Outcome against {across}", 2.4, draw)
+
+
+def short(name: str) -> str:
+    """Return a name that leaves room for the plot."""
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
 
 
 def _plot(name: str, label: str, height: float, draw: Draw) -> str:
