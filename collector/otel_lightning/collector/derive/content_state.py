@@ -18,12 +18,15 @@ def content_state(call: LlmCall, *, cut: bool) -> str:
     """
     if not call.input_messages and not call.output_messages:
         return "truncated" if cut else "absent"
-    if _any_left_out(call.input_messages) or _any_left_out(call.output_messages):
+    hollow = [*_hollow(call.input_messages), *_hollow(call.output_messages)]
+    if any(map(_left_out, hollow)):
         return "redacted"
     # A call that failed and an embedding have no answer, so none was left out.
     answered = call.output_messages or call.error_type or call.operation == "embeddings"
     sent = call.input_messages
-    return "full" if sent and answered and not cut and not _lost_a_turn(sent) else "truncated"
+    if not sent or not answered or cut or (hollow and _lost_a_turn(sent)):
+        return "truncated"
+    return "full"
 
 
 def _lost_a_turn(sent: list[Message]) -> bool:
@@ -38,17 +41,20 @@ def _lost_a_turn(sent: list[Message]) -> bool:
     return False
 
 
-def _any_left_out(messages: list[Message] | None) -> bool:
-    """Return whether one of these messages is only an outline; a shared one is looked at once."""
+def _hollow(messages: list[Message] | None) -> list[Message]:
+    """Return the messages that say nothing or are only an outline.
+
+    A shared message that is whole is looked at once.
+    """
+    hollow: list[Message] = []
     for message in messages or ():
-        if type(message) is not SharedMessage:
-            if _left_out(message):
-                return True
-        elif not message.is_whole:
-            if _left_out(message):
-                return True
+        if type(message) is SharedMessage and message.is_whole:
+            continue
+        if not message["parts"] or _left_out(message):
+            hollow.append(message)
+        elif type(message) is SharedMessage:
             message.is_whole = True
-    return False
+    return hollow
 
 
 def _left_out(message: Message) -> bool:

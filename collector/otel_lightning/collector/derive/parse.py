@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -55,10 +56,8 @@ BY_SPAN = ("nodes", "rollout_ids", "conversation_ids", "task_ids", "messages", "
 """The fields of `ParsedRows` whose keys are spans."""
 LISTS = ("calls", "tools", "requests", "agents", "retrievals", "arms")
 """The fields of `ParsedRows` that are lists of rows."""
-_LISTS: Callable[["ParsedRows"], tuple[list[Any], ...]] = attrgetter(*LISTS)
-_MAPPINGS: Callable[["ParsedRows"], tuple[dict[Any, Any], ...]] = attrgetter(
-    *BY_SPAN, "rewards", "sources"
-)
+MAPPINGS = (*BY_SPAN, "rewards", "sources")
+"""The fields of `ParsedRows` that are mappings."""
 
 
 @dataclass(slots=True)
@@ -101,13 +100,15 @@ class ParsedRows:
         """Return the number of spans of each trace."""
         return Counter(map(_TRACE_ID, self.nodes))
 
-    def add(self, other: "ParsedRows") -> None:
+    def add(self, *others: "ParsedRows") -> None:
         """Add the rows of other traces."""
-        for rows, more in zip(_LISTS(self), _LISTS(other), strict=True):
-            rows.extend(more)
-        for known, own in zip(_MAPPINGS(self), _MAPPINGS(other), strict=True):
-            known.update(own)
-        self.mixed |= other.mixed
+        for name in LISTS:
+            getattr(self, name).extend(chain.from_iterable(map(attrgetter(name), others)))
+        for name in MAPPINGS:
+            known = getattr(self, name)
+            for more in filter(None, map(attrgetter(name), others)):
+                known.update(more)
+        self.mixed.update(*(other.mixed for other in others))
 
 
 def read(

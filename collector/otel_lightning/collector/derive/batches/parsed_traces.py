@@ -59,9 +59,9 @@ class ParsedTraces:
             KeyError: If one of them is not kept.
         """
         parsed, tied = ParsedRows(), Ties([], [], [])
-        for trace_id in trace_ids:
-            entry = self._entries[trace_id]
-            parsed.add(entry.parsed)
+        entries = [self._entries[trace_id] for trace_id in trace_ids]
+        parsed.add(*(entry.parsed for entry in entries))
+        for entry in entries:
             tied.add(entry.ties)
         return copied(parsed), tied
 

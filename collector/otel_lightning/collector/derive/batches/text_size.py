@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import filterfalse
 
 from otel_lightning.collector.derive.messages.message_memory import length
 from otel_lightning.collector.derive.rows import LlmCall, Message
@@ -26,9 +27,11 @@ class TextSize:
         for call in calls:
             self.size += _packed_size(call)
             messages = [*_messages(call)]
-            new = {id(message): message for message in messages if id(message) not in self._uses}
-            self.size += sum(map(length, new.values()))
-            self._uses.update(map(id, messages))
+            ids = [*map(id, messages)]
+            by_id = dict(zip(ids, messages, strict=True))
+            new = filterfalse(self._uses.__contains__, by_id)
+            self.size += sum(length(by_id[one]) for one in new)
+            self._uses.update(ids)
 
     def remove(self, calls: Iterable[LlmCall]) -> None:
         """Stop counting the messages of calls that were added before."""

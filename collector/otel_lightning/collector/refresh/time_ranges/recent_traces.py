@@ -13,7 +13,7 @@ It is valid only while this process is the only one that stores and derives, as 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import filterfalse, islice
 
 from otel_lightning.collector.refresh.time_ranges.key_ranges import KeyRanges
 from otel_lightning.collector.refresh.time_ranges.older_traces import OlderTraces
@@ -98,9 +98,15 @@ class RecentTraces:
             # Last, so forgotten last. Of an unknown trace only the bounds of these rows are known.
             previous = self._bounds.pop(trace_id, UNKNOWN)
             self._bounds[trace_id] = previous._replace(derived=earliest, late_ns=None)
+        # The traces of one earlier batch share one mapping. They share the merged one, too.
+        both: dict[int, EarliestTimes] = {}
+        kept: list[EarliestTimes] = []  # while it lives, no other mapping has its `id()`
         for trace_id in (*unchanged, *some):
             if bounds := self._bounds.get(trace_id):
-                derived = merged(bounds.derived, earliest)
+                before = bounds.derived
+                if (derived := both.get(id(before))) is None:
+                    kept.append(before)
+                    derived = both[id(before)] = merged(before, earliest)
                 self._bounds[trace_id] = bounds._replace(derived=derived, late_ns=None)
         self._shorten()
 
@@ -172,14 +178,14 @@ class RecentTraces:
     def _all(self, trace_ids: Iterable[str]) -> list[TimeBounds] | None:
         trace_ids = list(trace_ids)
         self._recall(trace_ids)
-        bounds = [self._bounds.get(trace_id) for trace_id in trace_ids]
-        known_bounds = [one for one in bounds if one is not None]
-        return known_bounds if len(known_bounds) == len(bounds) else None
+        if not all(map(self._bounds.__contains__, trace_ids)):
+            return None
+        return [*map(self._bounds.__getitem__, trace_ids)]
 
     def _recall(self, trace_ids: Sequence[str]) -> None:
         """Take those of these traces that are older ones back among the recent ones."""
         # A log record may be without a trace.
-        if missing := [one for one in trace_ids if one and one not in self._bounds]:
+        if missing := [*filter(None, filterfalse(self._bounds.__contains__, trace_ids))]:
             self._bounds |= self.older.find(missing)
 
     def _shorten(self) -> None:
