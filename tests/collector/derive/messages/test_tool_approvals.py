@@ -12,6 +12,14 @@ from otel_lightning.collector.derive.histories.message_hashes import hashes_of
 from otel_lightning.collector.derive.messages import messages
 
 CALL = {"type": "tool_call", "id": "c1", "name": "sun", "arguments": {}}
+TOLD = [
+    "Error: Tool call invocation was rejected by user.",
+    "The tool call was denied.",
+    "Tool execution was not approved.",
+    "User rejected the tool call for `sun` with reason: Too dear.",
+    "User rejected the tool call for `sun` with id c1. The tool was not executed.",
+]
+"""What frameworks tell the model of a tool that was not approved."""
 DENIED = [{"denied": True, "reason": "not now"}, {"type": "execution-denied", "reason": "not now"}]
 
 
@@ -47,7 +55,9 @@ def test_the_reason_of_a_denial_is_what_the_model_gets(response: Any) -> None:
     assert message["parts"][0]["response"] == "Tool call execution denied."
 
 
-@pytest.mark.parametrize("response", [*DENIED, {"denied": True}, {"type": "execution-denied"}])
+@pytest.mark.parametrize(
+    "response", [*DENIED, {"denied": True}, {"type": "execution-denied"}, *TOLD]
+)
 def test_a_tool_that_was_denied_did_not_run(response: Any) -> None:
     question = text_message("user", "Is it sunny and dry?")
     dry = {**CALL, "id": "c2", "name": "rain"}

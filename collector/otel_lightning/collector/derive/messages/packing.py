@@ -25,6 +25,11 @@ def _written(messages: list[Message] | None) -> bytes | None:
     return memoryview(dumps(messages)).tobytes() if messages else None
 
 
+def has_input(call: LlmCall) -> bool:
+    """Return whether a call has input messages; the call stays packed."""
+    return bool(call.packed[0] if call.packed else call.input_messages)
+
+
 def has_output(call: LlmCall) -> bool:
     """Return whether a call has output messages; the call stays packed."""
     return bool(call.packed[1] if call.packed else call.output_messages)

@@ -55,17 +55,32 @@ def outcome(value: Any) -> Any:
     return text
 
 
+DENIALS = {
+    "Error: Tool call invocation was rejected by user.",  # Microsoft's Agent Framework
+    "The tool call was denied.",  # Pydantic AI
+    "Tool execution was not approved.",  # OpenAI Agents SDK
+}
+"""What frameworks tell the model of a tool that a person did not approve."""
+# LangChain's middleware for approvals adds the person's reason, or the id of the tool call.
+_DENIAL = re.compile(r"User rejected the tool call for `[^`]+` with (?:reason: |id )")
+
+
 def is_denial(value: Any) -> bool:
     """Return whether a tool's result says that the tool was not allowed to run.
 
-    Vercel's AI SDK writes it so: version 6 with a type, version 7 with a flag.
+    Vercel's AI SDK writes it so: version 6 with a type, version 7 with a flag. Other frameworks
+    write what they tell the model, in words of their own.
 
     Example:
         >>> is_denial({"type": "execution-denied", "reason": "not now"})
         True
         >>> is_denial({"denied": True, "reason": "not now", "by": "the tool"})
         False
+        >>> is_denial("User rejected the tool call for `book` with reason: Too dear.")
+        True
     """
+    if type(value) is str:
+        return value in DENIALS or _DENIAL.match(value) is not None
     match value:
         case {"type": "execution-denied", **rest} | {"denied": True, **rest}:
             return not rest.keys() - {"reason"}

@@ -44,7 +44,7 @@ def response_part(call_id: object, response: Any) -> Part:
     """
     part: Part = {"type": "tool_call_response", "id": _name(call_id)}
     content = plain(response)
-    if type(response) is dict and is_denial(response):
+    if is_denial(response if type(response) is dict else content):
         part[DENIED] = True
     return part if content is None else {**part, "response": content}
 

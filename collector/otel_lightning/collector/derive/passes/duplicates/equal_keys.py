@@ -9,6 +9,7 @@ from otel_lightning.collector.derive import time_order
 from otel_lightning.collector.derive.messages.packing import has_output, outputs
 from otel_lightning.collector.derive.passes.duplicates.equal_answers import agree, comparable_parts
 from otel_lightning.collector.derive.passes.duplicates.merged_records import (
+    are_polls,
     is_instant,
     tool_call_ids,
 )
@@ -49,9 +50,13 @@ def _with_equal_key(
 def _same_response(records: Iterable[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     """Yield the records that share a response id, and also a trace, or time and output.
 
-    The id alone is not enough, because some servers give every response the same id.
+    The id alone is not enough, because some servers give every response the same id. It is enough
+    for the request of a response in the background and for the requests that ask for its answer.
     """
     for calls in _with_equal_key(records, attrgetter("response_id")):
+        if are_polls(calls):
+            yield from ((calls[0], call) for call in calls[1:])
+            continue
         first_of_trace: dict[str, LlmCall] = {}
         latest: LlmCall | None = None
         for call in sorted(calls, key=time_order.of_call):

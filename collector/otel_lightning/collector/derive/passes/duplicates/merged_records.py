@@ -5,8 +5,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 from otel_lightning.collector.derive.messages import tool_parts
-from otel_lightning.collector.derive.messages.packing import outputs, unpack
+from otel_lightning.collector.derive.messages.packing import has_input, has_output, outputs, unpack
 from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.derive.span_rows import content_state
 from otel_lightning.collector.derive.span_tree import Place, place_of
 
 FIELDS = tuple(field.name for field in fields(LlmCall))
@@ -16,6 +17,13 @@ FROM_RICHEST = (
     "from_executions",
 )
 """Fields taken together from the record with the most content, so that they are consistent."""
+FROM_POLL = (
+    *("end_ns", "output_messages", "finish_reason", "error_type", "error_message"),
+    *("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens"),
+    *("cache_creation_input_tokens", "cost", "is_broken_off", "lost_arguments"),
+    *("prompt_token_ids", "completion_token_ids", "completion_logprobs"),
+)
+"""Fields taken from the poll that got the answer of a response in the background."""
 FROM_OUTERMOST = ("agent_name", "conversation_id")
 """Fields taken from the outermost record: an agent framework knows them, an SDK does not."""
 
@@ -29,6 +37,8 @@ def merge(records: Iterable[LlmCall], depth: Mapping[Place, int]) -> LlmCall:
     """
     # Innermost first: the innermost record gives ids and times.
     layers = [unpack(layer) for layer in sorted(records, key=lambda one: _inner_first(one, depth))]
+    if are_polls(layers):
+        return _polled(layers)
     richest = min(layers, key=_content_rank)
     call = replace(layers[0], **{name: getattr(richest, name) for name in FROM_RICHEST})
     _place(call, layers)
@@ -42,6 +52,30 @@ def merge(records: Iterable[LlmCall], depth: Mapping[Place, int]) -> LlmCall:
     # request.
     call.request_params = {k: v for layer in layers[::-1] for k, v in layer.request_params.items()}
     _settle_end(call, layers[-1])
+    return call
+
+
+def are_polls(records: Sequence[LlmCall]) -> bool:
+    """Return whether one record is the request of a response, and the others only fetched it.
+
+    Such a response runs in the background: the record of the request has no answer, and those of
+    the polls have no input. The last poll has the answer.
+    """
+    halves = [(has_input(record), has_output(record)) for record in records]
+    is_asked_once = [sent for sent, _ in halves].count(True) == 1
+    return is_asked_once and (True, False) in halves and (False, True) in halves
+
+
+def _polled(records: Sequence[LlmCall]) -> LlmCall:
+    """Return the call of a response in the background: its request, with the answer of a poll."""
+    polls = [record for record in records if not has_input(record)]
+    (asked,) = (record for record in records if has_input(record))
+    answered = max(filter(has_output, polls), key=lambda poll: (poll.end_ns or 0, place_of(poll)))
+    call = replace(asked, **{name: getattr(answered, name) for name in FROM_POLL})
+    call.response_model = asked.response_model or answered.response_model
+    call.merged_places = sorted(map(place_of, polls))
+    call.merged_span_ids = sorted({poll.span_id for poll in polls})
+    call.content = content_state(call, cut=call.is_broken_off)
     return call
 
 
