@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from otel_lightning.collector.derive.content_state import content_state
 from otel_lightning.collector.derive.messages import tool_parts
 from otel_lightning.collector.derive.messages.packing import has_input, has_output, outputs, unpack
 from otel_lightning.collector.derive.rows import LlmCall
-from otel_lightning.collector.derive.span_rows import content_state
 from otel_lightning.collector.derive.span_tree import Place, place_of
 
 FIELDS = tuple(field.name for field in fields(LlmCall))
