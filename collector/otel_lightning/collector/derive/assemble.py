@@ -32,6 +32,7 @@ from otel_lightning.collector.derive.passes.inputs import (
     incremental_inputs,
     lost_items,
     replaced_values,
+    unasked_results,
 )
 from otel_lightning.collector.derive.passes.rollouts import conversations
 from otel_lightning.collector.derive.passes.rollouts.assign import Rollouts, assign
@@ -157,6 +158,7 @@ def _merged_calls(parsed: ParsedRows, callers: Collection[Place]) -> tuple[Merge
     completed = [
         *earlier_turns.add(ordered),
         *incremental_inputs.join(ordered),
+        *unasked_results.fill(ordered),
         *failed_inputs.fill(ordered, parsed.agents, parsed.nodes),
     ]
     # The messages of these calls changed, so their hashes are computed again.

@@ -89,7 +89,8 @@ def _of_tools(parsed: ParsedRows) -> Iterator[tuple[str, str, str]]:
     """
     calls = [call for call in parsed.calls if call.history.has_tools]
     for call in calls:
-        for key in tool_evidence.request_keys(call) if call.history.tool_call_ids else ():
+        may_ask = call.history.tool_call_ids or call.lost_answers
+        for key in tool_evidence.request_keys(call) if may_ask else ():
             yield call.trace_id, f"asks:{key}", f"ran:{key}"
     for call in calls:
         for mark, is_asked in earlier_turns.marks(call):

@@ -321,9 +321,9 @@ def without_doubtful_reason(call: LlmCall, raw: object) -> LlmCall:
         call.finish_reason = None
         is_cut = call.output_tokens is None and call.content == "full"
         call.content = "truncated" if is_cut else call.content
-    if call.finish_reason != "stop" or call.content != "full":
+    if call.finish_reason not in {"stop", None} or call.content != "full":
         return call
-    is_doubtful = raw is None or str(raw).lower() in STOPPED
+    is_doubtful = call.finish_reason is None or raw is None or str(raw).lower() in STOPPED
     if is_doubtful and not any(message["parts"] for message in call.output_messages or ()):
         call.finish_reason, call.content = None, "truncated"
     return call

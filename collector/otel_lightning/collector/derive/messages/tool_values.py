@@ -16,6 +16,8 @@ MESSAGE_REPR = re.compile(
 """The `repr()` of LangChain's tool messages."""
 COMMAND = {"graph", "update", "resume", "goto"}
 """The keys of LangGraph's `Command`: handoffs return one, and the tools of `deepagents`."""
+IN_JAVASCRIPT = "lg_name"
+"""The key of the name of the class `Command` in JavaScript, where keys without values are absent."""
 
 OUTCOME = re.compile(
     r"status='(?:success|failure)' result=(?P<result>.*) error=(?P<error>None|'.*'|\".*\")"
@@ -177,11 +179,17 @@ def tool_message(result: Any) -> Mapping[str, Any]:
     for key in ("output", "data", "kwargs"):
         inner = result.get(key) if isinstance(result, dict) else None
         result = inner if isinstance(inner, dict | str) else result
-    if isinstance(result, dict) and result.keys() == COMMAND:
+    if isinstance(result, dict) and _is_command(result):
         return _commands_message(result)
     if isinstance(result, str) and (match := MESSAGE_REPR.fullmatch(result)):
         return {"content": json_text.parse_literal(match["quoted"]), "tool_call_id": match["id"]}
     return result if isinstance(result, dict) and "tool_call_id" in result else {}
+
+
+def _is_command(result: Mapping[str, Any]) -> bool:
+    if result.get(IN_JAVASCRIPT) == "Command":
+        return "update" in result
+    return result.keys() == COMMAND
 
 
 def _commands_message(command: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -7,7 +7,13 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields, text
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of, values_of
-from otel_lightning.collector.derive.dialects.semconv import call_messages, counts, redacted, tools
+from otel_lightning.collector.derive.dialects.semconv import (
+    call_messages,
+    counts,
+    lost_tool_calls,
+    redacted,
+    tools,
+)
 from otel_lightning.collector.derive.dialects.semconv.call_messages import SENTRY_TOOLS
 from otel_lightning.collector.derive.dialects.semconv.events import USAGE_EVENT, logprobs
 from otel_lightning.collector.derive.dialects.semconv.settings import Settings, is_setting
@@ -54,7 +60,7 @@ OPENLIT = {lost_items.SCOPE, lost_items.IN_JAVASCRIPT}
 """The scopes of OpenLIT for OpenAI, which loses items of the Responses API."""
 LOSE_TEXTS = {"opentelemetry.instrumentation.botocore.bedrock-runtime"}
 """The scopes of packages that leave out the text of an answer that has tool calls."""
-LOSSY = {*LAST_PIECES, *LOSE_ARGUMENTS, *OPENLIT, *LOSE_TEXTS}
+LOSSY = {*LAST_PIECES, *LOSE_ARGUMENTS, *OPENLIT, *LOSE_TEXTS, lost_tool_calls.SCOPE}
 """The scopes of all packages that lose parts of answers without a sign of it."""
 
 
@@ -163,7 +169,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
                 token_counts.fill_usage(call, counts.usage(event.attributes))
     if plan.may_say_cut:
         cut = cut or _says_cut(call, attributes)
-    lost = span.scope_name in LOSSY and _note_losses(call, span.scope_name, attributes)
+    lost = span.scope_name in LOSSY and _note_losses(call, span, attributes)
     call = span_rows.completed(call, cut=cut or lost)
     in_javascript = lost and span.scope_name == lost_items.IN_JAVASCRIPT
     if in_javascript and call.finish_reason == "stop" and call.tool_definitions:
@@ -225,12 +231,15 @@ def _says_cut(call: LlmCall, attributes: Attributes) -> bool:
     return is_lost or (SCRUBBED in attributes and _is_scrubbed(attributes))
 
 
-def _note_losses(call: LlmCall, scope_name: str | None, attributes: Attributes) -> bool:
+def _note_losses(call: LlmCall, span: Span, attributes: Attributes) -> bool:
     """Note what a package loses without a sign of it in the span.
 
     Returns:
         Whether a part of the messages is lost.
     """
+    scope_name = span.scope_name
+    if scope_name == lost_tool_calls.SCOPE:
+        return lost_tool_calls.settle(call, span.memory)
     if scope_name in LOSE_ARGUMENTS:
         lost_arguments.forget(call)
     call.lost_arguments = call.lost_arguments or scope_name in LOSE_TEXTS

@@ -6,7 +6,7 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import first
 from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
-from otel_lightning.collector.derive.dialects.semconv import redacted
+from otel_lightning.collector.derive.dialects.semconv import lost_tool_calls, redacted
 from otel_lightning.collector.derive.messages import messages, text_blocks, tool_parts, tool_values
 from otel_lightning.collector.derive.messages.hosted_tools import ITEM
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
@@ -64,7 +64,12 @@ MERGED_TOOLS = "(merged tools)"
 
 
 def read(span: Span) -> ToolCall | None:
-    """Read the execution of a tool, or return None if the span only sums up other executions."""
+    """Read the execution of a tool.
+
+    Returns:
+        The execution; None if the span only sums up other executions, or does not say which tool
+        it is.
+    """
     span = redacted.removed(span)
     attributes = span.attributes
     plan = shape_of(attributes).plan(_Plan)
@@ -81,6 +86,8 @@ def read(span: Span) -> ToolCall | None:
     message = tool_values.tool_message(result)
     if plan.is_named_by_class:
         name = message.get("name") or name
+    if span.scope_name == lost_tool_calls.SCOPE and not message.get("name"):
+        return None  # a tool that failed: nothing says which one, nor who asked for it
     tool = span_rows.tool_call(
         span,
         name=name or span.name.removeprefix("execute_tool "),

@@ -39,7 +39,8 @@ def mark(calls: Iterable[LlmCall]) -> None:
     """
     asked = set[tuple[str | None, str]]()
     for call in calls:
-        if call.content == "full" and call.history.unrequested_ids and _lacks_a_tool_call(call):
+        is_odd = call.history.unrequested_ids or not call.history.is_paired
+        if call.content == "full" and is_odd and _lacks_a_tool_call(call):
             call.content = "truncated"
         if call.scope_name != SCOPE or not (call.response_id or "").startswith(RESPONSE):
             continue

@@ -24,7 +24,7 @@ def request_keys(call: LlmCall) -> list[str]:
     intervals of `RUN_WITHIN_NS` in which the tool may have started: that of the call's end and the
     next one.
     """
-    keys: list[str] = []
+    keys = [*_repeated(call)]
     for part in parts_of(call.output_messages, "tool_call"):
         if part.get("id"):
             keys.append(part["id"])
@@ -32,6 +32,14 @@ def request_keys(call: LlmCall) -> list[str]:
             ended = (call.end_ns or 0) // RUN_WITHIN_NS
             keys += [_key_without_id(part, call.service_name, time) for time in (ended, ended + 1)]
     return keys
+
+
+def _repeated(call: LlmCall) -> Iterator[str]:
+    """Yield the ids of the tool calls in an input, if the answers that have them may be lost."""
+    if call.lost_answers:
+        for part in parts_of(call.input_messages, "tool_call"):
+            if part.get("id"):
+                yield part["id"]
 
 
 def _key_without_id(part: Mapping[str, Any], service: str | None, interval: int) -> str:
@@ -75,11 +83,17 @@ def find_evidence(
 def with_requesters(
     evidence: Sequence[Evidence], calls: Iterable[LlmCall]
 ) -> Iterator[tuple[ToolCall | LlmCall, list[LlmCall]]]:
-    """Yield each row of the evidence, with the earlier calls that requested it, in order."""
+    """Yield each row of the evidence, with the earlier calls that requested it, in order.
+
+    If the answer that requested a tool is lost, these are the later calls that repeat it.
+    """
     by_key: dict[str, list[LlmCall]] = defaultdict(list)
     for call in sorted(calls, key=time_order.of_call) if evidence else ():
         for key in request_keys(call):
             by_key[key].append(call)
     for key, row in evidence:
         since = row.start_ns or 0
-        yield row, [call for call in by_key.get(key, ()) if (call.start_ns or 0) < since]
+        known = by_key.get(key, ())
+        earlier = [call for call in known if (call.start_ns or 0) < since]
+        repeated = isinstance(row, ToolCall) and not earlier
+        yield row, [call for call in known if call.lost_answers] if repeated else earlier

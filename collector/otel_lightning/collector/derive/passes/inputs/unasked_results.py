@@ -1,0 +1,94 @@
+"""Give inputs the tool calls that a sender leaves out of histories, without the ids of results.
+
+Sentry writes so what LangChain's models are sent. The answers of the calls before have the tool
+calls, and results follow in the order in which they were asked for.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from otel_lightning.collector.derive.messages.packing import unpack
+from otel_lightning.collector.derive.messages.tool_parts import parts_of
+from otel_lightning.collector.derive.rows import LlmCall, Message
+
+Askers = Mapping[tuple[str, int], list[tuple[list[Message], LlmCall]]]
+"""Calls that asked for tools, by trace and number of messages sent; each with these messages."""
+
+
+def fill(calls: Sequence[LlmCall]) -> list[LlmCall]:
+    """Complete the inputs that have results of tools, but neither tool calls nor ids.
+
+    Args:
+        calls: Model calls in time order; those that are completed are changed.
+
+    Returns:
+        The calls that were completed.
+    """
+    odd = {id(call) for call in calls if _lacks_tool_calls(call)}
+    if not odd:  # as in most batches
+        return []
+    askers: defaultdict[tuple[str, int], list[tuple[list[Message], LlmCall]]] = defaultdict(list)
+    completed = []
+    for call in calls:
+        sent = unpack(call).input_messages or []
+        if id(call) in odd and (whole := _with_tool_calls(call, sent, askers)):
+            call.input_messages = whole
+            completed.append(call)
+        if call.history.tool_call_ids and len(call.output_messages or ()) == 1:
+            askers[call.trace_id, len(sent)].append((sent, call))
+    return completed
+
+
+def _lacks_tool_calls(call: LlmCall) -> bool:
+    history = call.history
+    if not history.has_responses or history.is_paired or history.unrequested_ids:
+        return False
+    sent = unpack(call).input_messages
+    known = (part.get("id") for part in parts_of(sent, "tool_call_response"))
+    return not any(known) and not any(True for _ in parts_of(sent, "tool_call"))
+
+
+def _with_tool_calls(call: LlmCall, sent: list[Message], askers: Askers) -> list[Message] | None:
+    """Return an input with its tool calls, or None if a call that asked for them is not known."""
+    whole: list[Message] = []
+    roles = [message["role"] for message in sent]
+    done = 0
+    while "tool" in roles[done:]:
+        first = last = roles.index("tool", done)
+        while first > done and roles[first - 1] == "assistant":
+            first -= 1
+        results = roles.index("tool", done)
+        while last < len(roles) and roles[last] == "tool":
+            last += 1
+        asked = _asked(call, sent[:first], sent[first:results], last - results, askers)
+        if asked is None:
+            return None
+        whole += [*sent[done:first], {"role": "assistant", "parts": asked}]
+        ids = [part.get("id") for part in asked if part["type"] == "tool_call"]
+        for call_id, message in zip(ids, sent[results:last], strict=True):
+            whole.append({**message, "parts": [{**message["parts"][0], "id": call_id}]})
+        done = last
+    return [*whole, *sent[done:]]
+
+
+def _asked(
+    call: LlmCall, before: list[Message], turn: list[Message], results: int, askers: Askers
+) -> list[dict[str, object]] | None:
+    """Return the answer that asked for some results, if only one call of the trace fits."""
+    fit = [
+        unpack(asker).output_messages or []
+        for sent, asker in askers.get((call.trace_id, len(before)), ())
+        if sent == before and (asker.end_ns or 0) <= call.latest_start_ns
+    ]
+    answers = [answer[0]["parts"] for answer in fit]
+    same = [
+        parts
+        for parts in answers
+        if _texts(parts) == "".join(_texts(message["parts"]) for message in turn)
+        and sum(1 for part in parts if part["type"] == "tool_call") == results
+    ]
+    return same[0] if len(same) == 1 else None
+
+
+def _texts(parts: Sequence[Mapping[str, object]]) -> str:
+    return "".join(str(part["content"]) for part in parts if part["type"] == "text")
