@@ -17,7 +17,7 @@ MESSAGE_REPR = re.compile(
 COMMAND = {"graph", "update", "resume", "goto"}
 """The keys of LangGraph's `Command`: handoffs return one, and the tools of `deepagents`."""
 IN_JAVASCRIPT = "lg_name"
-"""The key of the name of the class `Command` in JavaScript, where keys without values are absent."""
+"""The key of the class in JavaScript, where keys without values are absent."""
 
 OUTCOME = re.compile(
     r"status='(?:success|failure)' result=(?P<result>.*) error=(?P<error>None|'.*'|\".*\")"

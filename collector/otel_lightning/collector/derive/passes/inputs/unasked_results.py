@@ -6,6 +6,7 @@ calls, and results follow in the order in which they were asked for.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.messages.tool_parts import parts_of
@@ -54,17 +55,15 @@ def _with_tool_calls(call: LlmCall, sent: list[Message], askers: Askers) -> list
     roles = [message["role"] for message in sent]
     done = 0
     while "tool" in roles[done:]:
-        first = last = roles.index("tool", done)
+        first = results = roles.index("tool", done)
         while first > done and roles[first - 1] == "assistant":
             first -= 1
-        results = roles.index("tool", done)
-        while last < len(roles) and roles[last] == "tool":
-            last += 1
-        asked = _asked(call, sent[:first], sent[first:results], last - results, askers)
-        if asked is None:
+        asked = _asked(call, sent[:first], sent[first:results], askers)
+        ids = [part.get("id") for part in asked if part["type"] == "tool_call"]
+        last = results + len(ids)
+        if not ids or roles[results:last] != ["tool"] * len(ids):
             return None
         whole += [*sent[done:first], {"role": "assistant", "parts": asked}]
-        ids = [part.get("id") for part in asked if part["type"] == "tool_call"]
         for call_id, message in zip(ids, sent[results:last], strict=True):
             whole.append({**message, "parts": [{**message["parts"][0], "id": call_id}]})
         done = last
@@ -72,22 +71,24 @@ def _with_tool_calls(call: LlmCall, sent: list[Message], askers: Askers) -> list
 
 
 def _asked(
-    call: LlmCall, before: list[Message], turn: list[Message], results: int, askers: Askers
-) -> list[dict[str, object]] | None:
-    """Return the answer that asked for some results, if only one call of the trace fits."""
-    fit = [
-        unpack(asker).output_messages or []
+    call: LlmCall, before: list[Message], turn: list[Message], askers: Askers
+) -> list[dict[str, Any]]:
+    """Return the parts of the answer that asked for some results; [] unless one call fits.
+
+    Args:
+        call: The call whose input has the results.
+        before: The messages that the asking call sent.
+        turn: What the input has of its answer: texts, or nothing.
+        askers: The calls that asked for tools.
+    """
+    said = "".join(_texts(message["parts"]) for message in turn)
+    answers = [
+        (unpack(asker).output_messages or [])[0]["parts"]
         for sent, asker in askers.get((call.trace_id, len(before)), ())
         if sent == before and (asker.end_ns or 0) <= call.latest_start_ns
     ]
-    answers = [answer[0]["parts"] for answer in fit]
-    same = [
-        parts
-        for parts in answers
-        if _texts(parts) == "".join(_texts(message["parts"]) for message in turn)
-        and sum(1 for part in parts if part["type"] == "tool_call") == results
-    ]
-    return same[0] if len(same) == 1 else None
+    same = [parts for parts in answers if _texts(parts) == said]
+    return same[0] if len(same) == 1 else []
 
 
 def _texts(parts: Sequence[Mapping[str, object]]) -> str:
