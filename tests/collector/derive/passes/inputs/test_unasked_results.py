@@ -10,6 +10,7 @@ from otel_lightning.collector.derive.rows import Message, Span
 
 QUESTION, ANSWER = text_message("user", "Sun in Rome?"), text_message("assistant", "Yes.")
 ASKS = tool_request("call_1", "sun", {"city": "Rome"})
+SENTRY = "@sentry/node"
 NAMELESS = text_message("assistant", "")
 RESULT = {"role": "tool", "parts": [{"type": "text", "content": "It shines."}]}
 
@@ -35,12 +36,13 @@ def ids(messages: list[Message] | None) -> list[str]:
 
 
 def asking(said: Message, name: str, *, at: float = 0, trace: str = "1") -> Span:
-    return span(chat([QUESTION], said), trace=trace, id=name, parent="a", at=at)
+    given = chat([QUESTION], said)
+    return span(given, trace=trace, id=name, parent="a", at=at, scope=SENTRY)
 
 
-def answered(*results: Message) -> Span:
-    sent = [QUESTION, NAMELESS, *results]
-    return span(chat(sent, ANSWER), trace="1", id="z", parent="a", at=9)
+def answered(*results: Message, scope: str = SENTRY) -> Span:
+    given = chat([QUESTION, NAMELESS, *results], ANSWER)
+    return span(given, trace="1", id="z", parent="a", at=9, scope=scope)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +66,8 @@ def test_an_input_gets_its_tool_calls_only_from_the_one_call_that_fits(
     assert call.content == content
     kinds = [part["type"] for one in call.input_messages or () for part in one["parts"]]
     assert ("tool_call" in kinds) == (content == "full")
+
+
+def test_a_sender_whose_results_may_have_another_order_keeps_its_inputs() -> None:
+    calls = derive([asking(ASKS, "b"), answered(RESULT, scope="tan")], []).llm_calls
+    assert [call.content for call in calls] == ["full", "truncated"]

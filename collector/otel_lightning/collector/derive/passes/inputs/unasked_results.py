@@ -1,7 +1,7 @@
 """Give inputs the tool calls that a sender leaves out of histories, without the ids of results.
 
-Sentry writes so what LangChain's models are sent. The answers of the calls before have the tool
-calls, and results follow in the order in which they were asked for.
+Sentry and Future AGI's traceAI write so what LangChain's models are sent. The answers of the calls
+before have the tool calls.
 """
 
 from collections import defaultdict
@@ -12,6 +12,9 @@ from otel_lightning.collector.derive.messages.packing import unpack
 from otel_lightning.collector.derive.messages.tool_parts import parts_of
 from otel_lightning.collector.derive.rows import LlmCall, Message
 
+SCOPES = ("@sentry/", "traceai_langchain")
+"""Prefixes of the scopes of such packages. LangChain sends results in the order in which they were
+asked for; others, such as TanStack AI, may not."""
 Askers = Mapping[tuple[str, int], list[tuple[list[Message], LlmCall]]]
 """Calls that asked for tools, by trace and number of messages sent; each with these messages."""
 
@@ -42,6 +45,8 @@ def fill(calls: Sequence[LlmCall]) -> list[LlmCall]:
 
 def _lacks_tool_calls(call: LlmCall) -> bool:
     history = call.history
+    if not (call.scope_name or "").startswith(SCOPES):
+        return False
     if not history.has_responses or history.is_paired or history.unrequested_ids:
         return False
     sent = unpack(call).input_messages
