@@ -293,7 +293,9 @@ def test_a_users_message_whose_text_was_lost_leaves_the_call_incomplete() -> Non
     """LiteLLM's proxy writes the tool calls and results of Responses as empty texts of the user."""
     lost = [PLAIN_QUESTION, {"role": "user", "parts": [{"type": "text", "content": ""}]}]
     assert only_call(span(chat(lost, text_message("assistant", "Yes.")))).content == "redacted"
-    assert only_call(span(chat([PLAIN_QUESTION], text_message("assistant", "")))).content == "full"
+    ended = {"gen_ai.response.finish_reasons": ["end_turn"]}
+    nothing = chat([PLAIN_QUESTION], text_message("assistant", ""), ended)
+    assert only_call(span(nothing)).content == "full"
 
 
 @pytest.mark.parametrize(("provider", "is_object"), [("gcp.gen_ai", True), ("openai", False)])
