@@ -241,10 +241,11 @@ class WrongProtocol:
         if self._counts.wrong_port("grpc") > 1:
             return
         logger.warning(
-            "%s speaks another protocol than gRPC to port %d, probably OTLP over HTTP, or only one"
-            " of the two speaks TLS. What it sent is lost. Exporters with http/protobuf or"
-            " http/json send to port %d; for this one set OTEL_EXPORTER_OTLP_PROTOCOL=grpc. Only"
-            " the first such client is logged; /metrics counts all.",
+            "%s speaks another protocol than gRPC to port %d, probably OTLP over HTTP; or only one"
+            " of the two speaks TLS, or it refuses the certificate. What it sent is lost. Exporters"
+            " with http/protobuf or http/json send to port %d; for this one set"
+            " OTEL_EXPORTER_OTLP_PROTOCOL=grpc. Only the first such client is logged; /metrics"
+            " counts all.",
             client, self._grpc_port, self._http_port,
         )  # fmt: skip
 
