@@ -8,9 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from otel_lightning.collector.derive.assemble import derive
-from support.captures import load
-from support.facts import facts
+from support.facts import derived_of, facts_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "dialects.md"
@@ -50,9 +48,8 @@ def row(folder: Path) -> str:
     verdicts: dict[str, Counter[str]] = defaultdict(Counter)
     families: Counter[str] = Counter()
     for truth in sorted(folder.glob("*.truth.json")):
-        capture = load(truth)
-        families.update(call.dialect for call in derive(capture.spans, capture.logs).llm_calls)
-        for fact in facts(capture):
+        families.update(call.dialect for call in derived_of(truth).llm_calls)
+        for fact in facts_of(truth):
             verdicts[fact.name][fact.verdict] += 1
     cells = [cell(verdicts[name] for name in of) for of in COLUMNS.values()]
     return f"| `{folder.name}` | {', '.join(sorted(families)) or '-'} | {' | '.join(cells)} |"

@@ -1,6 +1,8 @@
 """Judge the rows derived from a capture against its truth: its calls, and what its tools did."""
 
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from otel_lightning.collector.derive.assemble import derive
@@ -18,10 +20,10 @@ from support.call_facts import (
     true_texts,
     usage_facts,
 )
-from support.captures import Capture
+from support.captures import Capture, load
 from support.wire import leaves, on_wire, wire_of
 
-__all__ = ["VERDICTS", "Fact", "facts"]
+__all__ = ["VERDICTS", "Fact", "derived_of", "facts", "facts_of"]
 
 
 def logical_calls(truth: dict[str, Any]) -> list[dict[str, Any]]:
@@ -114,8 +116,21 @@ def execution_facts(derived: Derived, capture: Capture) -> Iterator[Fact]:
             yield Fact("execution", "wrong", None, row)
 
 
-def facts(capture: Capture) -> Iterator[Fact]:
-    derived = derive(capture.spans, capture.logs)
+@cache
+def derived_of(truth: Path) -> Derived:
+    """Return the rows of a recording, which many tests look at."""
+    capture = load(truth)
+    return derive(capture.spans, capture.logs)
+
+
+@cache
+def facts_of(truth: Path) -> list[Fact]:
+    """Return what is found of a recording."""
+    return list(facts(load(truth), derived_of(truth)))
+
+
+def facts(capture: Capture, derived: Derived | None = None) -> Iterator[Fact]:
+    derived = derived or derive(capture.spans, capture.logs)
     yield Fact("reading", "wrong" if derived.unread else "right", {}, derived.unread)
     pairs = pair(derived, capture.truth)
     used = {id(ours) for _, ours in pairs if ours}

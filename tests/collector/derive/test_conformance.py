@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.captures import Capture, load
 from support.dialects_page import PAGE, written
-from support.facts import VERDICTS, facts
+from support.facts import VERDICTS, derived_of, facts_of
 from support.spans import trace_keys
 
 from otel_lightning.collector.derive.assemble import derive
@@ -24,8 +24,8 @@ TRUTHS = sorted(CAPTURES.glob("*/*.truth.json"))
 CLAIMED = {family.name for family in FAMILIES}
 
 
-def dialects_of(capture: Capture) -> str:
-    read = Counter(call.dialect for call in derive(capture.spans, capture.logs).llm_calls)
+def dialects_of(truth: Path) -> str:
+    read = Counter(call.dialect for call in derived_of(truth).llm_calls)
     return "+".join(sorted(read)) or "no model calls"
 
 
@@ -35,19 +35,17 @@ def scenario(truth: Path) -> str:
 
 @pytest.mark.parametrize("truth", TRUTHS, ids=scenario)
 def test_every_fact_on_the_wire_is_read_and_none_is_wrong(truth: Path) -> None:
-    capture = load(truth)
-    if not set(dialects_of(capture).split("+")) <= CLAIMED:
+    if not set(dialects_of(truth).split("+")) <= CLAIMED:
         pytest.skip("no reader is claimed for it")
-    bad = [fact for fact in facts(capture) if fact.verdict in {"wrong", "missed"}]
+    bad = [fact for fact in facts_of(truth) if fact.verdict in {"wrong", "missed"}]
     assert not bad, "\n".join(map(str, bad))
 
 
 def test_the_table_of_facts_is_printed() -> None:
     rows: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for truth in TRUTHS:
-        capture = load(truth)
-        counted = rows[truth.parent.name, dialects_of(capture)]
-        counted.update(fact.verdict for fact in facts(capture))
+        counted = rows[truth.parent.name, dialects_of(truth)]
+        counted.update(fact.verdict for fact in facts_of(truth))
     print(f"\n{'capture':34}{'read as':26}" + "".join(f"{name:>16}" for name in VERDICTS))
     for (name, dialect), counted in sorted(rows.items()):
         print(f"{name:34}{dialect:26}" + "".join(f"{counted[v]:16}" for v in VERDICTS))
@@ -55,7 +53,7 @@ def test_the_table_of_facts_is_printed() -> None:
 
 
 def test_at_least_99_percent_of_what_is_on_the_wire_is_read_right() -> None:
-    counted = Counter(fact.verdict for truth in TRUTHS for fact in facts(load(truth)))
+    counted = Counter(fact.verdict for truth in TRUTHS for fact in facts_of(truth))
     assert counted["wrong"] == 0
     assert counted["right"] >= 0.99 * (counted["right"] + counted["missed"])
 
@@ -67,8 +65,7 @@ def test_the_page_of_dialects_is_what_this_test_finds() -> None:
 
 @pytest.mark.parametrize("truth", TRUTHS, ids=scenario)
 def test_derived_rows_do_not_depend_on_the_order_of_arrival(truth: Path) -> None:
-    capture = load(truth)
-    expected = derive(capture.spans, capture.logs)
+    capture, expected = load(truth), derived_of(truth)
     for seed in range(3):
         chance = random.Random(seed)  # noqa: S311
         shuffled = chance.sample(capture.spans, len(capture.spans))
@@ -80,8 +77,7 @@ def test_derived_rows_do_not_depend_on_the_order_of_arrival(truth: Path) -> None
 
 @pytest.mark.parametrize("truth", TRUTHS, ids=scenario)
 def test_traces_of_one_rollout_are_tied_by_keys(truth: Path) -> None:
-    capture = load(truth)
-    derived = derive(capture.spans, capture.logs)
+    capture, derived = load(truth), derived_of(truth)
     by_trace: dict[str, list[Span]] = defaultdict(list)
     for span in capture.spans:
         by_trace[span.trace_id].append(span)

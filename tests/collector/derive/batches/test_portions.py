@@ -6,10 +6,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.deliveries import DATA, TABLES, tables
+from support.examples import examples
 from support.made_rollouts import make
 
 from otel_lightning.collector.derive.batches import batch, large_traces
@@ -118,7 +119,7 @@ MADE = [
 """Traces of which some belong together: by a rollout, a reward for a trace, or a task."""
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(st.permutations(range(len(MADE))), st.integers(1, 12))
 def test_traces_that_belong_together_give_the_same_rows_in_any_portions(
     order: list[int], size: int

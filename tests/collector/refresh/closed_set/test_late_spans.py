@@ -3,17 +3,19 @@
 import json
 import random
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from support.deliveries import single_requests, tables
+from support.examples import examples
 
 from otel_lightning.collector.derive.batches import large_traces
 from otel_lightning.collector.derive.batches.batch import Batch
@@ -159,6 +161,12 @@ def all_at_once(sent: Sequence[Request]) -> dict[str, list[str]]:
         return tables(store, COMPARED)
 
 
+@cache
+def made_at_once(_large_spans: int) -> dict[str, list[str]]:
+    """Return the tables of `made` while traces of this size are large ones."""
+    return all_at_once(made())
+
+
 def in_portions(sent: Sequence[Request], chance: random.Random) -> dict[str, list[str]]:
     """Deliver requests in any order and in portions, some twice, while the clock is set back."""
     with TemporaryDirectory() as folder, open_store(Path(folder) / "t.duckdb") as store:
@@ -177,15 +185,14 @@ def in_portions(sent: Sequence[Request], chance: random.Random) -> dict[str, lis
         return tables(store, COMPARED)
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(st.randoms(use_true_random=False))
 def test_any_order_and_any_portions_give_the_tables_of_all_at_once(chance: random.Random) -> None:
-    sent = made()
-    assert in_portions(sent, chance) == all_at_once(sent)
+    assert in_portions(made(), chance) == made_at_once(large_traces.LARGE_SPANS)
 
 
 @pytest.mark.parametrize("size", [1, 1_000], ids=["large", "small"])
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(chance=st.randoms(use_true_random=False))
 def test_spans_that_were_also_sent_while_they_ran_give_the_tables_of_whole_ones(
     size: int, chance: random.Random
@@ -194,7 +201,7 @@ def test_spans_that_were_also_sent_while_they_ran_give_the_tables_of_whole_ones(
     states = [one for whole in sent for one in while_running(whole, chance)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(large_traces, "LARGE_SPANS", size)
-        assert in_portions([*sent, *states], chance) == all_at_once(sent)
+        assert in_portions([*sent, *states], chance) == made_at_once(size)
 
 
 def while_running(sent: Request, chance: random.Random) -> Iterator[Request]:
@@ -209,7 +216,7 @@ def while_running(sent: Request, chance: random.Random) -> Iterator[Request]:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.sampled_from(CAPTURES), st.randoms(use_true_random=False))
 def test_recordings_in_any_portions_give_the_tables_of_all_at_once(
     capture: str, chance: random.Random
