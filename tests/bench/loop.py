@@ -99,9 +99,7 @@ def main() -> None:
             (stays, sends): agents_alone(folder, count, stays=stays, sends=sends)
             for stays, sends in ((False, False), (True, False), (False, True))
         }
-        found = runners(folder)
-        wanted = options.only or [""]
-        found = {n: one for n, one in found.items() if any(text in n for text in wanted)}
+        found = runners(folder, options.only or [""])
         for _ in range(options.turns):
             for name, one in found.items():
                 measure(one, folder, count, name)
@@ -201,8 +199,11 @@ def write_tasks(folder: Path, count: int) -> None:
     (folder / "tasks.jsonl").write_text("".join(rows))
 
 
-def runners(folder: Path) -> dict[str, Runner]:
-    """Return the runners by name; what cannot be installed is left out, and said."""
+def runners(folder: Path, wanted: Sequence[str]) -> dict[str, Runner]:
+    """Return the runners whose name has one of these texts.
+
+    A peer is installed if it is wanted; if it cannot be, it is left out, and said.
+    """
     log = folder / "agents.log"
     run = [sys.executable, "-m", "otel_lightning.learner", "run"]
     run += ["--store", str(folder / "t.duckdb"), "--tasks", str(folder / "tasks.jsonl")]
@@ -219,12 +220,13 @@ def runners(folder: Path) -> dict[str, Runner]:
         "otel-lightning, worker, ingester runs": Runner(worker, stays=True, served=True),
     }
     for name, (script, packages) in PEERS.items():
-        python = installed(name, packages)
-        if python is not None:
+        peers = {f"{name}, command": ("command", False), f"{name}, in process": ("inside", True)}
+        if not any(text in peer for peer in peers for text in wanted):
+            continue
+        if (python := installed(name, packages)) is not None:
             start = [str(python), str(HERE / script), str(folder), AGENT, str(JOBS)]
-            found[f"{name}, command"] = Runner([*start, "command"], stays=False)
-            found[f"{name}, in process"] = Runner([*start, "inside"], stays=True)
-    return found
+            found |= {peer: Runner([*start, how], stays=s) for peer, (how, s) in peers.items()}
+    return {n: one for n, one in found.items() if any(text in n for text in wanted)}
 
 
 def installed(name: str, packages: Sequence[str]) -> Path | None:
