@@ -80,7 +80,7 @@ def _values(title: str, named: Sequence[tuple[str, ValueEstimate]], logged: floa
         names = [f"{short(name)}{' *' * estimate.biased}" for name, estimate in named]
         axes.set_yticks(range(len(named)), names)
         axes.set_ylim(len(named) - 0.4, -0.6)
-        bias = "; * biased: grey intervals are for the estimator's mean, not the policy's value"
+        bias = "\n* biased: grey intervals are for the estimator's mean, not the policy's value"
         footnote = bias if any(estimate.biased for _, estimate in named) else ""
         axes.set_xlabel(f"reward; 95 % intervals, where they are reliable{footnote}", fontsize=8)
         axes.set_title(title, loc="left", fontsize=10)
