@@ -22,7 +22,7 @@ from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.closed_set.closed_set import CROWD
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
-from otel_lightning.collector.refresh.stale import find_stale
+from otel_lightning.collector.refresh.stale import find_stale, mark_underived
 from otel_lightning.collector.store import open_store
 
 NAMES_A_ROLLOUT = ("lightning.rollout.id", "gen_ai.conversation.id", "session.id")
@@ -47,6 +47,19 @@ def test_a_trace_whose_conversation_has_an_empty_id_is_derived(key: str, tmp_pat
             pass
         assert not store.rows("FROM stale")
         assert store.count("llm_calls")
+
+
+def test_lost_marks_are_written_again_though_the_clock_was_ahead_before(tmp_path: Path) -> None:
+    now_ns, month_ns = 1_790_000_000_000_000_000, 30 * 86_400_000_000_000
+    received = {"older": now_ns - month_ns, "ahead": now_ns + month_ns, "last": now_ns}
+    with open_store(tmp_path / "t.duckdb") as store:
+        for name, received_ns in received.items():
+            body = make(name).SerializeToString()
+            load(store, [Request("traces", received_ns, body)], dead_letters=tmp_path)
+        store.execute("DELETE FROM stale")
+        assert mark_underived(store) == 2
+        marked = {trace_of("ahead").hex(), trace_of("last").hex()}
+        assert set(store.column("SELECT id FROM stale")) == marked
 
 
 def test_a_trace_that_breaks_deriving_affects_no_other_one(

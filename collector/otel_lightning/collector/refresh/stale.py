@@ -45,7 +45,7 @@ def mark_underived(store: Store, seconds: float = 60.0) -> int:
 
     Args:
         store: A direct store.
-        seconds: Traces with a span that was received so long before the newest one, or later.
+        seconds: Traces with a span that was received so long before the last one, or later.
 
     Returns:
         Number of these traces. Some may have spans of which no rows are derived.
