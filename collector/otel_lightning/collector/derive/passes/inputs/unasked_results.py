@@ -28,14 +28,14 @@ def fill(calls: Sequence[LlmCall]) -> list[LlmCall]:
     Returns:
         The calls that were completed.
     """
-    odd = {id(call) for call in calls if _lacks_tool_calls(call)}
-    if not odd:  # as in most batches
+    lacking = {id(call) for call in calls if _lacks_tool_calls(call)}
+    if not lacking:  # as in most batches
         return []
     askers: defaultdict[tuple[str, int], list[tuple[list[Message], LlmCall]]] = defaultdict(list)
     completed = []
     for call in calls:
         sent = unpack(call).input_messages or []
-        if id(call) in odd and (whole := _with_tool_calls(call, sent, askers)):
+        if id(call) in lacking and (whole := _with_tool_calls(call, sent, askers)):
             call.input_messages = whole
             completed.append(call)
         if call.history.tool_call_ids and len(call.output_messages or ()) == 1:

@@ -84,7 +84,7 @@ def _disagreements(history: Sequence[Message], tool_call_ids: Sequence[str]) -> 
     if len(repeated) == len(tool_call_ids) and set(repeated).isdisjoint(tool_call_ids):
         pairs = zip(tool_call_ids, repeated, strict=True)
         names |= {item: shown for item, shown in pairs if item.startswith(ITEM)}
-    return {orphan: stranger for orphan, stranger in names.items() if orphan and stranger}
+    return {old: new for old, new in names.items() if old and new}
 
 
 class _ToolTurn(NamedTuple):
