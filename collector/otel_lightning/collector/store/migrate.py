@@ -3,8 +3,7 @@
 Never edit a released migration: a store records the checksum of each migration that it ran, and a
 store with another checksum is refused. Add a new file with the next number instead. If the
 migration changes derived rows, its first line must be `-- derive: again`: then all received spans
-and logs are marked as stale, and the next refreshes derive them again. Run `tests/store_schema.py`
-after adding a file: it writes the schema of new stores.
+and logs are marked as stale, and the next refreshes derive them again.
 """
 
 import hashlib
@@ -65,11 +64,6 @@ def migrations() -> Sequence[Migration]:
     ]
 
 
-def digest(all_migrations: Sequence[Migration]) -> str:
-    """Return one hash of several migrations, in hex."""
-    return hashlib.sha256("".join(one.checksum for one in all_migrations).encode()).hexdigest()
-
-
 def check(store: Store, path: Path) -> None:
     """Refuse a store whose schema this version does not support. Change nothing.
 
@@ -107,26 +101,15 @@ def check(store: Store, path: Path) -> None:
 def migrate(store: Store, all_migrations: Sequence[Migration] | None = None) -> None:
     """Run the migrations that a store lacks. Call `check` first.
 
-    A new store gets the schema that they make from one file. If that was made from others, it gets
-    all of them in one transaction, which takes a third of the time of one transaction each. In a
-    store with rows each migration and its row in `schema_migrations` are one transaction: DuckDB
-    cannot alter a table that the same transaction has filled. In all cases a crash leaves a
-    migration either complete or not started.
+    A new store gets all of them in one transaction, which takes a third of the time of one
+    transaction each. In a store with rows each migration and its row in `schema_migrations` are one
+    transaction: DuckDB cannot alter a table that the same transaction has filled. In both cases a
+    crash leaves a migration either complete or not started.
     """
     all_migrations = migrations() if all_migrations is None else all_migrations
     applied = applied_files(store)
     missing = [migration for migration in all_migrations if migration.version not in applied]
     if not missing:
-        return
-    if not applied and (schema := schema_of_new_stores(all_migrations)):
-        rows = ", ".join(
-            f"({one.version}, now()::TIMESTAMP, '{one.checksum}')" for one in all_migrations
-        )
-        with store.transaction():
-            store.execute(schema)
-            store.execute(
-                f"INSERT INTO schema_migrations (version, applied_at, checksum) VALUES {rows}"
-            )
         return
     for together in [[migration] for migration in missing] if applied else [missing]:
         with store.transaction():
@@ -135,16 +118,6 @@ def migrate(store: Store, all_migrations: Sequence[Migration] | None = None) -> 
             # theirs too.
             if together[-1].version >= CHECKSUMS_SINCE:
                 _keep_checksums(store, all_migrations)
-
-
-def schema_of_new_stores(all_migrations: Sequence[Migration]) -> str | None:
-    """Read the tables and views that these migrations make; None if the file has those of others.
-
-    The file begins with a comment, which `statement` would leave out.
-    """
-    file = resources.files(__package__) / "sql" / "new_store.sql"
-    schema = file.read_text(encoding="utf-8")
-    return schema if schema.startswith(f"-- {digest(all_migrations)}\n") else None
 
 
 def _run(store: Store, migrations: Sequence[Migration], *, has_rows: bool) -> None:
