@@ -18,13 +18,13 @@ def content_state(call: LlmCall, *, cut: bool) -> str:
     """
     if not call.input_messages and not call.output_messages:
         return "truncated" if cut else "absent"
-    hollow = [*_hollow(call.input_messages), *_hollow(call.output_messages)]
-    if any(map(_left_out, hollow)):
+    empty = [*_without_content(call.input_messages), *_without_content(call.output_messages)]
+    if any(map(_left_out, empty)):
         return "redacted"
     # A call that failed and an embedding have no answer, so none was left out.
     answered = call.output_messages or call.error_type or call.operation == "embeddings"
     sent = call.input_messages
-    if not sent or not answered or cut or (hollow and _lost_a_turn(sent)):
+    if not sent or not answered or cut or (empty and _lost_a_turn(sent)):
         return "truncated"
     return "full"
 
@@ -41,20 +41,20 @@ def _lost_a_turn(sent: list[Message]) -> bool:
     return False
 
 
-def _hollow(messages: list[Message] | None) -> list[Message]:
+def _without_content(messages: list[Message] | None) -> list[Message]:
     """Return the messages that say nothing or are only an outline.
 
     A shared message that is whole is looked at once.
     """
-    hollow: list[Message] = []
+    found: list[Message] = []
     for message in messages or ():
         if type(message) is SharedMessage and message.is_whole:
             continue
         if not message["parts"] or _left_out(message):
-            hollow.append(message)
+            found.append(message)
         elif type(message) is SharedMessage:
             message.is_whole = True
-    return hollow
+    return found
 
 
 def _left_out(message: Message) -> bool:

@@ -98,16 +98,16 @@ class RecentTraces:
             # Last, so forgotten last. Of an unknown trace only the bounds of these rows are known.
             previous = self._bounds.pop(trace_id, UNKNOWN)
             self._bounds[trace_id] = previous._replace(derived=earliest, late_ns=None)
-        # The traces of one earlier batch share one mapping. They share the merged one, too.
-        both: dict[int, EarliestTimes] = {}
-        kept: list[EarliestTimes] = []  # while it lives, no other mapping has its `id()`
+        # The traces of one earlier batch share one mapping. They share the merged one, too, which
+        # is found by the `id()` of the former one. That is kept, so no other one gets its `id()`.
+        shared: dict[int, tuple[EarliestTimes, EarliestTimes]] = {}
         for trace_id in (*unchanged, *some):
             if bounds := self._bounds.get(trace_id):
-                before = bounds.derived
-                if (derived := both.get(id(before))) is None:
-                    kept.append(before)
-                    derived = both[id(before)] = merged(before, earliest)
-                self._bounds[trace_id] = bounds._replace(derived=derived, late_ns=None)
+                former = bounds.derived
+                if id(former) not in shared:
+                    shared[id(former)] = former, merged(former, earliest)
+                _, both = shared[id(former)]
+                self._bounds[trace_id] = bounds._replace(derived=both, late_ns=None)
         self._shorten()
 
     @contextmanager
