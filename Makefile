@@ -1,6 +1,8 @@
 # Every target sets itself up: a .venv, once, from pyproject.toml and constraints.txt.
 PYTHON ?= python3
 BIN = .venv/bin
+# Whether a Python can be used: it is new enough and has pip.
+USABLE = import sys, pip; sys.exit(sys.version_info < (3, 11))
 SHUFFLE_REWARDS ?=
 EXAMPLES ?=
 # Tests run in a few processes, one more than there are cores, since many tests wait for a disk or a
@@ -121,8 +123,12 @@ screenshots: .venv/ready  ## Pictures of the page for the documentation, over th
 clean:  ## Remove what was installed and made here
 	rm -rf .venv .demo .demo-arms .examples .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
+# An environment of an older Python, or one that could not be finished, would fail here for ever.
 .venv/ready: pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: set PYTHON=…"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -c '$(USABLE)' 2>/dev/null || { \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "Python 3.11 or newer is needed, and '$(PYTHON)' is not: give yours, as in: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }; \
+	  $(PYTHON) -m venv --clear .venv; }
+	@echo "Installing what is needed into .venv, once. This takes some minutes and more than 2 GB of disk."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
