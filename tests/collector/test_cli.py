@@ -166,6 +166,10 @@ def test_a_second_ingester_on_one_store_is_sent_to_the_first(ingester: Ingester)
         (["check"], 1, "There is no store at"),
         (["load"], 2, "Missing argument"),
         (["--http", "nonsense"], 2, "--http: 'nonsense' is not HOST:PORT"),
+        (["--http"], 2, "Option '--http' requires an argument"),
+        (["--store", "a b", "check"], 2, "lightning-ingest check --store 'a b'\n"),
+        (["--insecure", "sql", "SELECT 1"], 2, "lightning-ingest sql --insecure 'SELECT 1'\n"),
+        (["--store", "check", "--stor", "x"], 2, "No such option '--stor'"),
         (["--max-lag", "soon"], 2, "--max-lag: 'soon' is not a number above 0 and a unit"),
     ],
 )

@@ -103,6 +103,12 @@ def test_missing_store_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
     assert "Error: There is no store at" in result.stderr
 
 
+def test_a_command_after_its_options_is_answered_with_the_right_order() -> None:
+    result = CliRunner().invoke(cli, ["--store", "a b", "policy"])
+    assert result.exit_code == 2
+    assert " policy --store 'a b'\n" in result.stderr
+
+
 def test_unknown_command_is_answered_with_the_nearest_of_all_commands() -> None:
     result = CliRunner().invoke(cli, ["transition"])
     assert result.exit_code == 2

@@ -30,6 +30,7 @@ class _ServeByDefault(CommandGroup):
         own = {*ctx.help_option_names, "--version"}
         is_completing = ctx.resilient_parsing  # a shell asks for the names of the commands
         if args[0].startswith("-") and args[0] not in own if args else not is_completing:
+            self.refuse_command_after_options(ctx, args, among=_no_options(ctx, args))
             args = ["serve", *args]
         return super().parse_args(ctx, args)
 
@@ -43,6 +44,16 @@ class _ServeByDefault(CommandGroup):
             if error.command_name not in LIKE_STATUS:
                 raise
             raise click.UsageError(f"{error.message} {STATUS}", ctx) from None
+
+
+def _no_options(ctx: click.Context, args: list[str]) -> list[str]:
+    """Return the arguments that are neither options of `serve` nor values of these."""
+    parser = serve.make_parser(ctx)
+    parser.ignore_unknown_options = True  # it may be an option of another command
+    try:
+        return parser.parse_args([*args])[1]
+    except click.UsageError:  # such as a missing value; `serve` reports it
+        return []
 
 
 @click.group(cls=_ServeByDefault)

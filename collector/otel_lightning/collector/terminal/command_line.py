@@ -7,12 +7,13 @@ depends on its command, such as `--output`, gets the command's name into its var
 
 import gc
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
-from click.exceptions import NoSuchCommand
+from click.exceptions import NoSuchCommand, NoSuchOption
 
 PREFIX = "LIGHTNING_"
 DEFAULT_IN_WORDS = re.compile(r"\s*\[default: (?P<words>[^\]]*)\]$")
@@ -82,6 +83,34 @@ class CommandGroup(click.Group):
                 _move_default(parameter)
         cmd.short_help = cmd.short_help or cmd.get_short_help_str(SUMMARY_CHARACTERS)
         super().add_command(cmd, name)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options of the group; say so if a command comes after its own options."""
+        given = [*args]
+        try:
+            return super().parse_args(ctx, args)
+        except NoSuchOption:
+            self.refuse_command_after_options(ctx, given, among=given)
+            raise
+
+    def refuse_command_after_options(
+        self, ctx: click.Context, args: list[str], among: list[str]
+    ) -> None:
+        """Raise the error that names the right order if one of some arguments is a command.
+
+        Args:
+            ctx: The context of the group.
+            args: All arguments of the command line.
+            among: The arguments that may be the command.
+
+        Raises:
+            click.UsageError: With the command line to give instead.
+        """
+        if name := next((one for one in among if one in self.list_commands(ctx)), None):
+            place = args.index(name)
+            right = shlex.join([name, *args[:place], *args[place + 1 :]])
+            message = f"The command comes before its options: {ctx.command_path} {right}"
+            raise click.UsageError(message, ctx) from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
