@@ -173,6 +173,18 @@ def test_a_measure_with_one_value_has_one_bar_and_its_value_once(tmp_path: Path)
     assert '<p class="axis"><span>0.75</span></p>' in measure
 
 
+def test_measures_of_which_one_never_differs_have_no_correlation(tmp_path: Path) -> None:
+    with open_store(make_desk_store(tmp_path / "t.duckdb")) as store:
+        store.execute(
+            "INSERT INTO reward_events BY NAME SELECT * REPLACE ('same' AS name, 1.0 AS value, "
+            "'same-' || reward_id AS reward_id) FROM reward_events"
+        )
+        text = Page(DirectSource(store).get("/ui/rewards")).text
+    pair = text.partition("Measures that judge the same rollouts")[2].partition("Reward against")[0]
+    assert "same" in pair
+    assert "nan" not in pair
+
+
 def test_long_ids_that_begin_alike_differ_in_a_list(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store:
         for number in range(2):

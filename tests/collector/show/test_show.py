@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import sys
 import time
@@ -139,6 +140,18 @@ def test_what_shows_no_step_says_how_many_there_are(store: Store, tmp_path: Path
         answer = cli_here("show", "ticket-77", *arguments, "--store", path)
         assert (answer.returncode, answer.stdout.splitlines()[-1]) == (0, expected)
     assert "No step" not in cli_here("show", "ticket-77", "--steps", "1-", "--store", path).stdout
+
+
+def test_who_names_no_rollout_is_told_that_there_are_others(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    store.close()
+    newest = cli_here("show", "--store", path)
+    assert newest.stdout.startswith("rollout ticket-78")
+    told = "The newest of 3 rollouts. To show another one: lightning-ingest show ID"
+    assert newest.stderr.startswith(told)
+    ids = shlex.split(newest.stderr.partition("Their ids: lightning-ingest ")[2])
+    assert ids_in(cli_here(*ids).stdout) == ["ticket-78", "other", "ticket-77"]
+    assert cli_here("show", "last", "--store", path).stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def show(  # noqa: PLR0913  click passes each option
     in_color = "NO_COLOR" not in os.environ
     options = ShowOptions(
         store,
-        rollouts or ("last",),
+        rollouts,
         window,
         text_style(width, in_color=in_color, cut=not whole),
         as_json=as_json,

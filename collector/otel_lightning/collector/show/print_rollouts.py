@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -14,16 +15,18 @@ from typing import Any, NamedTuple
 
 import click
 
-from otel_lightning.collector.show.find import find_rollout
+from otel_lightning.collector.show.find import NEWEST, find_rollout
 from otel_lightning.collector.show.rollout import Rollout, Window, read_rollout
 from otel_lightning.collector.show.text import TextStyle, as_text, step_lines
 from otel_lightning.collector.store import StoreError, open_store
 from otel_lightning.collector.store.print_rows import printable
+from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.collector.terminal.text_input import read_stdin
 
 POLL_SECONDS = 1.0
 FROM_PIPE = "-"
+IDS = "SELECT rollout_id, start_time, llm_calls FROM rollouts ORDER BY start_time DESC LIMIT 20"
 RANGE = re.compile(r"(\d+)?(-)?(\d+)?")
 NO_TERMINAL_WIDTH = 100
 
@@ -33,6 +36,7 @@ class ShowOptions(NamedTuple):
 
     store: Path
     rollouts: tuple[str, ...]
+    """Empty: the newest one, and how to find the others."""
     window: Window
     style: TextStyle
     as_json: bool
@@ -77,7 +81,7 @@ def print_rollouts(options: ShowOptions) -> None:
     Raises:
         StoreError: If a name means no rollout, or several.
     """
-    names = [*_names(options.rollouts)]
+    names = [*_names(options.rollouts or (NEWEST,))]
     if options.follow:
         if len(names) != 1 or options.as_json:
             raise click.UsageError("--follow prints one rollout as text: name one, without --json.")
@@ -87,6 +91,21 @@ def print_rollouts(options: ShowOptions) -> None:
     texts = [_text(name, options) for name in names]
     separator = "\n" if options.as_json else f"\n\n{'─' * min(options.style.width, 100)}\n\n"
     _print(separator.join(texts), options)
+    if not options.rollouts:
+        _say_which(options.store)
+
+
+def _say_which(path: Path) -> None:
+    """Say that there are older rollouts, and how to find one: not in what a pipe gets."""
+    with open_store(path, read_only=True) as store:
+        count = store.query("SELECT count(*) AS rollouts FROM rollout_rows")["rollouts"][0].as_py()
+    if count > 1:
+        click.echo(
+            f"The newest of {count:,} rollouts. To show another one: "
+            f"{next_command('lightning-ingest show ID', path)}\n"
+            f"Their ids: {next_command(f'lightning-ingest sql {shlex.quote(IDS)}', path)}",
+            err=True,
+        )
 
 
 def _text(name: str, options: ShowOptions) -> str:

@@ -7,7 +7,9 @@ WITH judged AS (
 ),
 ranked AS (SELECT *, percent_rank() OVER (PARTITION BY measure ORDER BY value) AS share FROM judged)
 SELECT
-    a.measure AS first, b.measure AS second, count(*) AS rollouts, corr(a.share, b.share) AS correlation,
+    a.measure AS first, b.measure AS second, count(*) AS rollouts,
+    -- No number where one of the measures is the same in all of these rollouts.
+    nullif(corr(a.share, b.share), 'NaN'::DOUBLE) AS correlation,
     count(*) FILTER (abs(a.share - b.share) > 0.5) AS apart,
     arg_max(a.rollout_id, abs(a.share - b.share)) AS example
 FROM ranked a
