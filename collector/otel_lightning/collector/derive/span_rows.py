@@ -1,5 +1,6 @@
 """Rows of spans: the fields that all dialects share, and those that follow from other fields."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -80,8 +81,10 @@ def error(span: Span) -> tuple[str | None, str | None]:
 
 LOGFIRE = "logfire."
 """Prefix of Logfire's scopes."""
-INTERRUPTS = {"GraphInterrupt", "NodeInterrupt"}
-"""The exceptions by which LangGraph leaves a tool that waits for a person."""
+INTERRUPTS = {"GraphInterrupt", "NodeInterrupt", "ToolInterruptError"}
+"""The exceptions by which LangGraph and Genkit leave a tool that waits for a person."""
+INTERRUPTED = re.compile(rf"^({'|'.join(sorted(INTERRUPTS))}):", re.MULTILINE)
+"""One of them in the text of an error, where LangChain for JavaScript names it."""
 
 
 def is_logfires(record: Span | LlmCall) -> bool:
@@ -90,13 +93,16 @@ def is_logfires(record: Span | LlmCall) -> bool:
 
 
 def is_interrupted(span: Span) -> bool:
-    """Return whether a span ended because its graph waits for a person, who may resume it.
+    """Return whether a span ended because its tool waits for a person, who may resume it.
 
-    LangGraph then runs the tool again, from its beginning, so this run was none.
+    LangGraph then runs the tool again, from its beginning, and Genkit is given its result, so this
+    run was none.
     """
     raised = [event.attributes for event in span.events if event.name == "exception"]
     kinds = (span.attributes.get("error.type"), *(one.get("exception.type") for one in raised))
-    return any((kind or "").rpartition(".")[2] in INTERRUPTS for kind in kinds)
+    if any((kind or "").rpartition(".")[2] in INTERRUPTS for kind in kinds):
+        return True
+    return failed(span) and INTERRUPTED.search(span.status_message or "") is not None
 
 
 def _cost(*texts: str) -> float | None:

@@ -175,3 +175,9 @@ def test_a_call_in_whose_messages_mastra_replaced_a_value_is_truncated() -> None
     calls = rows_of("mastra_replaced").llm_calls
     assert [call.content for call in calls] == ["truncated", "truncated", "truncated", "full"]
     assert "[MaxDepth]" in str(calls[2].input_messages)
+
+
+def test_a_tool_that_the_client_executes_has_no_execution_of_mastras() -> None:
+    asked = mastra("client_tool_call", {"gen_ai.operation.name": "client_tool_call"})
+    ran = mastra("tool_call", {"gen_ai.tool.name": "sun"}, id="ran")
+    assert [tool.name for tool in derive([asked, ran], []).tool_calls] == ["sun"]

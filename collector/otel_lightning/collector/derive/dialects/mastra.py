@@ -103,7 +103,9 @@ def _read_step(span: Span) -> LlmCall | None:
         history = [one for message in listed for one in _outlined(message)]
         call.input_messages = messages.joined(history, span.memory) or None
     response = _value(span, *BODY)
-    payloads.fill_from_response(call, _uncut(response))
+    if payloads.fill_from_response(call, _uncut(response)):
+        # The Responses API repeats the tools that it was given.
+        call.tool_definitions = call.tool_definitions or payloads.request_tools(_uncut(response))
     # The response has the arguments as the model wrote them, unless it was cut.
     own = _answer(span, "model_step")
     if own and (call.output_messages is None or CUT in str(response)):
@@ -181,6 +183,8 @@ def _outlined_call(found: re.Match[str]) -> Part:
 
 
 def _read_tool(span: Span) -> ToolCall | None:
+    if span.attributes[TYPE] == "client_tool_call":
+        return None  # the client executes it, and a later input has the result
     tool = semconv_tools.read(span)
     # Mastra 1, which records the id of the tool call, tells the model this message. Mastra 0 tells
     # it more.

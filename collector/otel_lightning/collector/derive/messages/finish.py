@@ -13,6 +13,8 @@ REASONS = {
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), "length"),
     **dict.fromkeys(("out_of_tokens", "model_context_window_exceeded"), "length"),
     **dict.fromkeys(("max_len", "max_context"), "length"),  # xAI's
+    # The status of a response that was cut off, where its reason is left out.
+    "incomplete": "length",
     **dict.fromkeys(
         ("content_filter", "safety", "refusal", "guardrail_intervened"), "content_filter"
     ),

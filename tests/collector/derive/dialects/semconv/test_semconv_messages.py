@@ -98,6 +98,62 @@ def test_sentrys_texts_and_tool_calls_under_two_keys_are_one_answer() -> None:
     assert call.output_messages == [tool_request("c1", "add", {"a": 2})]
 
 
+SENTRYS = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.input.messages": [{"role": "user", "content": "Hi"}],
+    "gen_ai.response.streaming": True,
+    "gen_ai.response.text": "Hello",
+}
+
+
+@pytest.mark.parametrize(
+    ("reasons", "reason", "content"),
+    [
+        (["stop"], "stop", "full"),
+        (["in_progress", "completed"], "stop", "full"),
+        (["in_progress", "incomplete"], "length", "full"),
+        (["in_progress"], None, "truncated"),
+        (None, None, "truncated"),
+    ],
+)
+def test_a_stream_of_sentrys_that_did_not_end_is_truncated(
+    reasons: list[str] | None, reason: str | None, content: str
+) -> None:
+    stated = {"gen_ai.response.finish_reasons": reasons} if reasons else {}
+    call = read_call(span({**SENTRYS, **stated}, scope="@sentry/node"))
+    assert (call.finish_reason, call.content) == (reason, content)
+    assert call.output_messages == [text_message("assistant", "Hello")]
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "role", "content"),
+    [
+        ("@sentry/node", "resp_1", "user", "truncated"),
+        ("@sentry/node", "resp_1", "system", "full"),
+        ("@sentry/node", "chatcmpl-1", "user", "full"),
+        ("other", "resp_1", "user", "full"),
+    ],
+)
+def test_a_response_of_sentrys_may_lack_its_instructions(
+    scope: str, name: str, role: str, content: str
+) -> None:
+    ended = {"gen_ai.response.id": name, "gen_ai.response.finish_reasons": ["completed"]}
+    sent = {"gen_ai.input.messages": [{"role": role, "content": "Hi"}]}
+    assert read_call(span({**SENTRYS, **ended, **sent}, scope=scope)).content == content
+
+
+def test_the_reasoning_among_sentrys_tool_calls_is_no_tool_call() -> None:
+    items = [
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm"}]},
+        {"type": "function_call", "call_id": "c1", "name": "add", "arguments": {"a": 2}},
+    ]
+    stated = {"gen_ai.response.finish_reasons": ["completed"], "gen_ai.response.text": ""}
+    call = read_call(span({**SENTRYS, **stated, "gen_ai.response.tool_calls": items}))
+    reasoning = {"type": "reasoning", "content": "Hm"}
+    (asked,) = tool_request("c1", "add", {"a": 2})["parts"]
+    assert call.output_messages == [{"role": "assistant", "parts": [reasoning, asked]}]
+
+
 def assert_read(call: LlmCall) -> None:
     assert call.input_messages == [QUESTION]
     (answer,) = call.output_messages or []

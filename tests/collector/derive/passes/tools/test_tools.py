@@ -399,3 +399,12 @@ def test_a_tool_that_waits_for_a_person_has_no_row(*, is_event: bool) -> None:
     failed = span(TOOL | {"error.type": "ValueError"}, id="b")
     (tool,) = derive([waiting, failed], []).tool_calls
     assert tool.span_id == failed.span_id
+
+
+def test_a_tool_that_langchain_for_javascript_says_to_wait_has_no_row() -> None:
+    question = '[\n  {\n    "value": "Go?"\n  }\n]'
+    message = f"{question}\n\nGraphInterrupt: {question}\n    at interrupt (interrupt.js:93:8)"
+    waiting = span(TOOL, status="ERROR", message=message)
+    failed = span(TOOL, id="b", status="ERROR", message="no GraphInterrupt: it failed")
+    (tool,) = derive([waiting, failed], []).tool_calls
+    assert tool.span_id == failed.span_id

@@ -17,6 +17,8 @@ from otel_lightning.collector.derive.text import json_text
 
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 SYSTEM = "gen_ai.system_instructions"
+SENTRY = "@sentry/"
+"""Prefix of Sentry's scopes. It leaves the instructions of a Responses request out."""
 SENTRY_INPUT, SENTRY_TOOLS = "gen_ai.request.messages", "gen_ai.request.available_tools"
 SENTRY_TEXTS, SENTRY_TOOL_CALLS = "gen_ai.response.text", "gen_ai.response.tool_calls"
 """Sentry's keys: the messages sent, the tools offered, the answer's texts and its tool calls."""
@@ -33,7 +35,10 @@ TOOL_NAME, TOOL_ARGUMENTS = "tool.name", "tool.args"
 """any-agent's keys of the name and the arguments of a tool call."""
 REASONS = "gen_ai.response.finish_reasons"
 PROVIDER, OUTPUT_TOKENS = "gen_ai.provider.name", "gen_ai.usage.output_tokens"
-STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
+SENTRY_STREAMED = "gen_ai.response.streaming"
+STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream", SENTRY_STREAMED)
+IN_PROGRESS = "in_progress"
+"""The status of a response whose stream has not ended."""
 OLD_ROLE = "gen_ai.prompt.0.role"
 OF_RUN = "pydantic_ai.all_messages"
 """Pydantic AI's key of the messages of an agent's run."""
@@ -276,13 +281,17 @@ def _is_message(value: Any) -> bool:
 def _sentry_choices(attributes: Attributes) -> list[Any]:
     """Return the choices of an answer that has its texts under one key and tool calls in another.
 
-    Sentry writes this form. The tool calls belong to the first choice.
+    Sentry writes this form. The tool calls belong to the first choice. Among those of a streamed
+    response are all its items, also its reasoning and its text.
     """
     text, items = attributes.get(SENTRY_TEXTS), reading.array(attributes, SENTRY_TOOL_CALLS) or []
     texts = reading.array(attributes, SENTRY_TEXTS) or [text]
     choices = [{"role": "assistant", "content": one or None} for one in texts]
-    calls = [item for item in items if isinstance(item, dict) and item.get("type") != "message"]
-    return [{**choices[0], "tool_calls": calls}, *choices[1:]] if text or calls else []
+    items = [item for item in items if isinstance(item, dict) and item.get("type") != "message"]
+    thoughts = [item for item in items if item.get("type") == "reasoning"]
+    calls = [item for item in items if item.get("type") != "reasoning"]
+    answer = [{**choices[0], "tool_calls": calls}, *choices[1:]] if text or calls else []
+    return [*thoughts, *answer]
 
 
 def _without_answer(history: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -297,10 +306,13 @@ def _is_abandoned(attributes: Attributes, outputs: list[Any]) -> bool:
 
     Then that is empty, null (and the span states none either) or `error`, as OpenTelemetry's own
     package for OpenAI writes it. Its package for LangChain writes `error` also of each response
-    that was streamed to its end; OpenAI's token counts come with that end.
+    that was streamed to its end; OpenAI's token counts come with that end. Sentry states the reason
+    of each stream that ended, and that of a response's first event, `in_progress`.
     """
     if "true" not in [attributes.get(key) for key in STREAMED]:
         return False
+    if outputs and OUTPUT not in attributes and attributes.get(SENTRY_STREAMED) == "true":
+        return {*(reading.array(attributes, REASONS) or ())} <= {IN_PROGRESS}
     stated = [one.get("finish_reason", 0) for one in outputs if isinstance(one, dict)]
     is_unstated = None in stated and REASONS not in attributes
     return is_unstated or "" in stated or ("error" in stated and not is_counted(attributes))
@@ -343,8 +355,9 @@ def _settle_response(call: LlmCall, scope_name: str | None) -> bool:
             call.response_model = None  # the SDK built the response of a stream
     elif scope_name in OF_RESPONSES and call.output_messages:
         call.response_model, call.request_model = call.request_model, None
+    is_sentrys = call.lost_ids and (scope_name or "").startswith(SENTRY)
     sent = call.input_messages
-    return scope_name in OF_RESPONSES and not (sent and sent[0]["role"] == "system")
+    return (scope_name in OF_RESPONSES or is_sentrys) and not (sent and sent[0]["role"] == "system")
 
 
 def _only_text(answer: list[Message] | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.compiled_fields import Fields, lower, text
 from otel_lightning.collector.derive.dialects.semconv.call_messages import (
+    IN_PROGRESS,
     SENTRY_INPUT,
     SENTRY_TOOLS,
 )
@@ -122,5 +123,5 @@ def _reasons(text: str) -> tuple[Any, ...]:
     value = json_text.parse(text)
     if value is None and text.isidentifier():  # early Mastra writes the reason itself
         return (text,)
-    # `in_progress` belongs to a chunk of a stream, not to a choice.
-    return tuple(one for one in value if one != "in_progress") if isinstance(value, list) else ()
+    # This belongs to a chunk of a stream, not to a choice.
+    return tuple(one for one in value if one != IN_PROGRESS) if isinstance(value, list) else ()
