@@ -1,5 +1,6 @@
 """`lightning-learn`, also as `python -m otel_lightning.learner`."""
 
+import signal
 import sys
 
 from otel_lightning.collector.process.standard_streams import open_missing, write_any_text
@@ -9,6 +10,9 @@ def main() -> None:
     """Run the command line; a missing extra is one sentence, not a traceback."""
     open_missing()
     write_any_text()
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        # A supervisor ends a command as Ctrl-C does, so that half-written files are removed.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         from otel_lightning.learner.cli import cli
 

@@ -294,6 +294,8 @@ def test_what_would_pass_depends_on_what_is_missing() -> None:
     for least_gain in (0.0, -0.1):
         same = replace(verdict, gain=0.0, least_gain=least_gain, reasons=live)
         assert what_would_pass(same).endswith("this is the live policy.")
+    rounding = replace(verdict, gain=1e-17, upper=0.2)
+    assert what_would_pass(rounding).startswith("the held-out rollouts show no gain so far, but")
     none = replace(verdict, gain=-0.1, upper=0.2)
     assert "show no gain so far, but it may be up to +0.2000" in what_would_pass(none)
     assert "rule out a larger one, so more rollouts like these would not help" in what_would_pass(

@@ -3,6 +3,7 @@ import pytest
 
 from otel_lightning.learner import DataError
 from otel_lightning.learner.evaluate.paired import Pair, Side, _bound, compare
+from otel_lightning.learner.evaluate.reward_range import Rewards
 
 
 def rewards(values: "np.ndarray[tuple[int, int], np.dtype[np.float64]]") -> dict[Pair, float]:
@@ -183,6 +184,26 @@ def test_reward_outside_of_the_range_is_named() -> None:
     told = r"A reward of -0\.5 was logged, which is outside --reward-range 0,1"
     with pytest.raises(DataError, match=told):
         compare(("a", base), ("b", other), reward_range=(0.0, 1.0))
+
+
+def test_sum_of_rewards_that_rounding_put_above_the_range_is_inside() -> None:
+    base, other = counted(8, 0, 40)
+    other = {pair: (0.1 + 0.2) * value for pair, value in other.items()}
+    assert max(other.values()) > 0.3
+    low = {pair: 0.3 * value for pair, value in base.items()}
+    assert compare(("a", low), ("b", other), reward_range=(0.0, 0.3)).reward_range == (0.0, 0.3)
+    told = r"A reward of 0\.3000001 was logged, which is outside --reward-range 0,0\.3\."
+    with pytest.raises(DataError, match=told):
+        compare(("a", low), ("b", other | {("3", 0): 0.3000001}), reward_range=(0.0, 0.3))
+
+
+def test_numbers_of_a_message_differ_if_the_values_do() -> None:
+    base, other = counted(8, 0, 40)
+    other["3", 0] = 1234567.5
+    told = r"A reward of 1234567\.5 was logged, which is outside --reward-range 0,1234567\."
+    with pytest.raises(DataError, match=told):
+        compare(("a", base), ("b", other), reward_range=(0.0, 1234567.0))
+    assert str(Rewards((1e9, 1e9 + 1))) == "Rewards are in [1000000000, 1000000001] (as given)."
 
 
 def test_reward_that_one_side_lacks_may_be_anything_in_the_range() -> None:

@@ -1,14 +1,17 @@
 """`lightning-learn judge` against a real server."""
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from socket import create_server
+from subprocess import PIPE
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
 from support.judge_server import JudgeServer, judge_server
-from support.running import background, eventually, start
+from support.running import LIMIT_S, background, eventually, start
 
 from otel_lightning.learner.cli import cli
 
@@ -225,6 +228,26 @@ def test_a_killed_run_loses_only_what_was_in_flight(traces: "Traces", server: Ju
     assert len(server.requests) <= total + at_once
     assert {row["value"] for row in traces.ask(SCORES)} == {3.0}
     assert len(traces.ask(SCORES)) == total
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_asked_to_end_while_it_waits_says_so_in_a_word(
+    traces: "Traces", monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sesame")
+    rollouts(traces, one="quality=2", two="quality=3")
+    with create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(LIMIT_S)
+        nobody = JudgeServer(f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
+        options = ["-m", "otel_lightning.learner", *arguments(traces, nobody, *ONE)]
+        with background(sys.executable, *options, stderr=PIPE, text=True) as process:
+            connection, _ = silent.accept()  # it waits for an answer from now on
+            process.send_signal(number)
+            _, told = process.communicate(timeout=LIMIT_S)
+            connection.close()
+    assert process.returncode == 1
+    assert told.split() == ["Aborted!"]
+    assert traces.ask(SCORES) == []
 
 
 def test_rubrics_of_ones_own_in_toml_and_markdown(

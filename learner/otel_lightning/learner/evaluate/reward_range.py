@@ -9,6 +9,8 @@ from otel_lightning.learner.errors import DataError
 
 Range = tuple[float, float]
 
+ROUNDING = 1e-12
+"""Largest error of a sum of a few thousand rewards, as a share of the end of their range."""
 OPTIONS = ("--failed-reward", "--reward-range")
 
 UNKNOWN = (
@@ -21,14 +23,15 @@ class OutsideRangeError(DataError):
     """A reward is outside of the range that the user gave."""
 
     def __init__(self, reward: float, given: Range) -> None:
-        low, high = given
+        # All digits: two numbers that differ must not look the same.
+        logged, low, high = (f"{value:.15g}" for value in (reward, *given))
         super().__init__(
-            f"A reward of {reward:g} was logged, which is outside --reward-range {low:g},{high:g}. "
+            f"A reward of {logged} was logged, which is outside --reward-range {low},{high}. "
             "Widen the range, or choose a reward with --reward."
         )
         self.in_a_loop = (
-            f"A reward of {reward:g} was logged, which is outside reward_range = "
-            f"[{low:g}, {high:g}] of [gate] in the loop's file. Widen the range there, then start "
+            f"A reward of {logged} was logged, which is outside reward_range = "
+            f"[{low}, {high}] of [gate] in the loop's file. Widen the range there, then start "
             "the loop again: it goes on from here."
         )
         """The same message for a loop, which has no options for it."""
@@ -45,9 +48,11 @@ class Rewards:
 
     def __str__(self) -> str:
         """Name the range and where it comes from."""
-        low, high = self.range
+        low, high = (f"{end:g}" for end in self.range)
+        if low == high:
+            low, high = (f"{end:.15g}" for end in self.range)
         origin = "as logged; give the true one with --reward-range" if self.assumed else "as given"
-        return f"Rewards are in [{low:g}, {high:g}] ({origin})."
+        return f"Rewards are in [{low}, {high}] ({origin})."
 
 
 def reward_range(rewards: Floats, given: Range | None) -> Rewards:
@@ -68,8 +73,10 @@ def reward_range(rewards: Floats, given: Range | None) -> Rewards:
         return Rewards(given or (0.0, 1.0), assumed=given is None)
     low, high = float(rewards.min()), float(rewards.max())
     if given is not None:
-        if low < given[0] or high > given[1]:
-            outside = low if low < given[0] else high
+        # A sum of rewards may exceed the range by rounding, such as 0.1 + 0.2 exceeds 0.3.
+        rounding = ROUNDING * max(map(abs, given))
+        if low < given[0] - rounding or high > given[1] + rounding:
+            outside = low if low < given[0] - rounding else high
             raise OutsideRangeError(outside, given)
         return Rewards(given)
     # The first thousand decide quickly for rewards that are not 0 or 1; a million rewards are

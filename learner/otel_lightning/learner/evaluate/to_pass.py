@@ -7,6 +7,9 @@ from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.evaluate.gate import Verdict
 from otel_lightning.learner.evaluate.refusals import BY_MORE_TASKS, Cause
 
+ROUNDING = 1e-9
+"""Largest gain that is an error of rounding, as a share of the range of the rewards."""
+
 
 def what_would_pass(verdict: Verdict) -> str:
     """Estimate how many more held-out tasks the gate needs to pass, as a sentence."""
@@ -14,7 +17,9 @@ def what_would_pass(verdict: Verdict) -> str:
         return "hold tasks out: collect rollouts of more tasks, or raise --held-out."
     causes = {reason.cause for reason in verdict.reasons}
     # The gain of the live policy over itself is 0, which is above a negative least gain.
-    if Cause.NOTHING_NEW in causes or not verdict.gain > verdict.least_gain:
+    low, high = verdict.reward_range
+    rounding = ROUNDING * (high - low)
+    if Cause.NOTHING_NEW in causes or not verdict.gain - verdict.least_gain > rounding:
         return _of_no_gain(verdict, causes)
     if not causes & BY_MORE_TASKS:
         return "the number of held-out tasks is enough; remove the causes of the refusal."
@@ -40,14 +45,14 @@ def _of_no_gain(verdict: Verdict, causes: Collection[Cause]) -> str:
     if Cause.NOTHING_NEW in causes:
         return "learn again when there is more data, or try other arms: this is the live policy."
     shown = "the held-out rollouts show no gain"
-    if verdict.gain > 0:
+    if verdict.least_gain > 0 and verdict.gain > 0:
         shown = f"the gain is not above the least gain of {verdict.least_gain:g}"
     if verdict.upper > verdict.least_gain:
         return (
             f"{shown} so far, but it may be up to {decimal(verdict.upper, '+')}: learn again when "
             "there is more data, or try other arms or another training."
         )
-    remedy = ", or a smaller --least-gain" if verdict.gain > 0 else ""
+    remedy = ", or a smaller --least-gain" if verdict.least_gain > 0 and verdict.gain > 0 else ""
     return (
         f"{shown}, and the held-out rollouts rule out a larger one, so more rollouts like these "
         f"would not help: try other arms or another training{remedy}."

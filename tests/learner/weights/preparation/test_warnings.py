@@ -86,3 +86,26 @@ def test_transitions_that_were_left_out_are_counted_by_reason() -> None:
         tokenized.leave_out(rollout, TOO_LONG)
     warnings = checks.warnings(tokenized.examples, tokenized)
     assert warnings == ["2 transitions left out: longer than --max-length."]
+
+
+def test_held_out_turns_of_conversations_that_are_trained_on_are_counted() -> None:
+    """An agent that gives each turn a rollout id of its own, and no task id."""
+    turns = [
+        example("y", 1.0, prompt=(7, 8), completion=(9, 1)),
+        example("y2", 1.0, split="heldout", prompt=(7, 8, 9, 1, 5)),
+        example("y3", 0.0, split="heldout", prompt=(7, 8, 9, 1, 5, 20, 1, 6)),
+    ]
+    (warning,) = told([*informative(10), *turns])
+    assert warning.startswith("2 held-out rollouts continue a conversation that is trained on")
+
+
+def test_conversations_that_only_begin_alike_are_no_leak() -> None:
+    """They share the system prompt, or the answer differs, or it is a later call of a rollout."""
+    turns = [
+        example("y", 1.0, prompt=(7, 8), completion=(9, 1)),
+        example("z", 1.0, split="heldout", prompt=(7, 8, 9, 2, 5)),
+        example("w", 1.0, split="heldout", prompt=(7, 8, 9)),
+        example("v", 1.0, split="heldout", prompt=(3,), rollout_id="v"),
+        example("v", 0.0, split="heldout", prompt=(7, 8, 9, 1, 5), rollout_id="v"),
+    ]
+    assert told([*informative(10), *turns]) == []

@@ -1,10 +1,14 @@
 """Ask a model many questions in parallel, without duplicates, and cache each answer at once."""
 
 import json
+import signal
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TypeAlias
 
 from otel_lightning.collector.terminal.progress import Progress
 from otel_lightning.learner.errors import DataError
@@ -12,6 +16,9 @@ from otel_lightning.learner.score.judges.answers import Answer, read_answer
 from otel_lightning.learner.score.judges.cache import AnswerCache
 from otel_lightning.learner.score.judges.endpoint import Model, Payload
 from otel_lightning.learner.score.judges.rubric import Rubric
+
+Done: TypeAlias = "SimpleQueue[tuple[str, Answer | Exception]]"
+"""Keys of questions, each with its answer or the error of asking."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +119,53 @@ def _usable(answer: Answer, rubric: Rubric | None) -> bool:
 
 
 def _ask(session: Session, questions: Sequence[Question]) -> dict[str, Answer]:
-    answers = {}
-    with ThreadPoolExecutor(session.concurrency) as pool:
-        futures: dict[Future[Answer], str] = {
-            pool.submit(_ask_one, session, question): question.key for question in questions
-        }
-        try:
-            for future in as_completed(futures):
-                answers[futures[future]] = answer = future.result()
-                session.usage.add(answer)
-                session.report()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # do not pay for more answers after a failure
-            raise
+    answers: dict[str, Answer] = {}
+    todo: SimpleQueue[Question] = SimpleQueue()
+    done: Done = SimpleQueue()
+    for question in questions:
+        todo.put(question)
+    # polars makes the system restart a wait after Ctrl-C (SA_RESTART), so the wait below would end
+    # only when an answer came, which may take minutes.
+    signal.siginterrupt(signal.SIGINT, True)  # noqa: FBT003
+    # Daemons, since a process does not end before the threads of an executor have ended.
+    threads = [
+        Thread(target=_work, args=(session, todo, done), daemon=True)
+        for _ in range(min(session.concurrency, len(questions)))
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        while len(answers) < len(questions):
+            key, answer = _answered(*done.get())
+            answers[key] = answer
+            session.usage.add(answer)
+            session.report()
+    except BaseException as error:
+        with suppress(Empty):
+            while True:  # do not pay for more answers after a failure
+                todo.get_nowait()
+        if isinstance(error, Exception):
+            for thread in threads:  # what was asked already is cached
+                thread.join()
+        raise
     return answers
+
+
+def _answered(key: str, answer: Answer | Exception) -> tuple[str, Answer]:
+    if isinstance(answer, Exception):
+        raise answer
+    return key, answer
+
+
+def _work(session: Session, todo: SimpleQueue[Question], done: Done) -> None:
+    """Answer questions until there is none left."""
+    with suppress(Empty):
+        while True:
+            question = todo.get_nowait()
+            try:
+                done.put((question.key, _ask_one(session, question)))
+            except Exception as error:  # noqa: BLE001 - the thread that waits raises it
+                done.put((question.key, error))
 
 
 def _ask_one(session: Session, question: Question) -> Answer:

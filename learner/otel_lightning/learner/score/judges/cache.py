@@ -63,7 +63,8 @@ class AnswerCache:
 
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
+        with self._lock:
+            self._connection.close()
 
     @contextmanager
     def _expected_errors(self) -> Iterator[None]:

@@ -6,7 +6,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from otel_lightning.collector.terminal.quantities import number_of
@@ -26,6 +28,8 @@ TOOL_CALL = "<tool_call>"
 SAMPLE = 20
 """How many rows are compared with their text."""
 FEW_GROUPS = 10
+FACTOR = 0x9E3779B97F4A7C15
+"""Factor of the hashes of tokens: odd, so that it is invertible modulo 2 ** 64."""
 
 
 def check_template(rows: pl.DataFrame, tokenizer: PreTrainedTokenizerBase, path: Path) -> None:
@@ -208,6 +212,14 @@ def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
             "task under different task ids, the gate overestimates the gain: give rollouts of one "
             "task the same id."
         )
+    if later := later_turns(examples):
+        go_on = number_of(later, "held-out rollout continues", "held-out rollouts continue")
+        sentences.append(
+            f"{go_on} a conversation that is trained on: its first prompt begins with the prompt "
+            "and the answer of a training rollout. So the gate does not judge by unseen tasks, and "
+            "may overestimate the gain: give all turns of a conversation one task id, or one "
+            "rollout id."
+        )
     if alike := tasks_alike(examples):
         sentences.append(
             f"{alike:,} held-out tasks begin with the same messages as another held-out task. If "
@@ -231,6 +243,30 @@ def shared_states(examples: Sequence[Example]) -> int:
     first = _first_calls(examples)
     trained = {e.prompt for e in first if e.split == TRAIN}
     return sum(e.split == HELD_OUT and e.prompt in trained for e in first)
+
+
+def later_turns(examples: Sequence[Example]) -> int:
+    """Count held-out rollouts whose first prompt begins with a training call and its answer."""
+    trained = [e for e in examples if e.split == TRAIN]
+    prompts = [e.prompt for e in _first_calls(examples) if e.split == HELD_OUT]
+    longest = max((e.length for e in examples), default=0)
+    powers = np.cumprod(np.full(longest, FACTOR, dtype=np.uint64))
+    # By the hash of every prefix, so that the time is proportional to the number of tokens.
+    by_hash = {int(_prefix_hashes(e.prompt + e.completion, powers)[-1]): e for e in trained}
+    return sum(
+        any(
+            prompt[: e.length] == e.prompt + e.completion
+            for e in map(by_hash.get, _prefix_hashes(prompt, powers).tolist())
+            if e is not None
+        )
+        for prompt in prompts
+    )
+
+
+def _prefix_hashes(tokens: Sequence[int], powers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Hash every prefix of some tokens: sum of (token + 1) * factor ** place, modulo 2 ** 64."""
+    numbers = np.array(tokens, dtype=np.uint64) + np.uint64(1)
+    return np.cumsum(numbers * powers[: len(numbers)], dtype=np.uint64)
 
 
 def tasks_alike(examples: Sequence[Example]) -> int:
