@@ -250,7 +250,7 @@ def later_turns(examples: Sequence[Example]) -> int:
     trained = [e for e in examples if e.split == TRAIN]
     prompts = [e.prompt for e in _first_calls(examples) if e.split == HELD_OUT]
     longest = max((e.length for e in examples), default=0)
-    powers = np.cumprod(np.full(longest, FACTOR, dtype=np.uint64))
+    powers = np.cumprod(np.full(longest, FACTOR, np.uint64), dtype=np.uint64)
     # By the hash of every prefix, so that the time is proportional to the number of tokens.
     by_hash = {int(_prefix_hashes(e.prompt + e.completion, powers)[-1]): e for e in trained}
     return sum(
