@@ -72,3 +72,30 @@ def test_an_empty_answer_that_may_have_lost_its_tool_calls_is_truncated(
     reasons = {"gen_ai.response.finish_reasons": [reason]}
     (call,) = derive([span(chat([QUESTION], answer, reasons))], []).llm_calls
     assert (call.finish_reason, call.content) == told
+
+
+@pytest.mark.parametrize(
+    ("more", "content"),
+    [
+        ({"gen_ai.request.choice.count": 2}, "truncated"),
+        ({"gen_ai.request.n": 2}, "truncated"),
+        ({"gen_ai.request.choice.count": 1}, "full"),
+        (
+            {"gen_ai.request.stream": True, "gen_ai.response.finish_reasons": ["stop"] * 2},
+            "truncated",
+        ),
+        ({"gen_ai.request.stream": True, "gen_ai.response.finish_reasons": ["stop"]}, "full"),
+    ],
+)
+def test_an_answer_that_may_be_several_choices_joined_is_truncated(
+    more: dict[str, Any], content: str
+) -> None:
+    (call,) = derive([span(chat([QUESTION], ANSWER, more))], []).llm_calls
+    assert call.content == content
+
+
+def test_several_choices_that_are_all_there_are_full() -> None:
+    both = {"gen_ai.output.messages": [ANSWER, ANSWER], "gen_ai.request.choice.count": 2}
+    reasons = {"gen_ai.response.finish_reasons": ["stop"] * 2, "gen_ai.request.stream": True}
+    (call,) = derive([span(chat([QUESTION], ANSWER, both | reasons))], []).llm_calls
+    assert call.content == "full"

@@ -34,6 +34,8 @@ TOKEN_COUNTS = (
 
 REASONS = {"gen_ai.response.finish_reasons", "ai.response.finishReason"}
 """Keys of the reason why a model ended its answer, in spans of Vercel's AI SDK."""
+CHOICES = ("n", "choice.count")
+"""Parameters that state how many choices a request asked for."""
 STOPPED = ("stop", "completed")
 """The reasons that some providers and instrumentations give for an answer with tool calls, too."""
 
@@ -239,10 +241,19 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
         for name in TOKEN_COUNTS:
             setattr(call, name, getattr(call, name) or None)
     _settle_finish_reason(call, outputs)
-    cut = _forget_broken_end(call, outputs) or cut
+    cut = _forget_broken_end(call, outputs) or cut or _lacks_choices(call, outputs)
     cut = cut or call.content == "truncated" or (bool(sources) and any(map(is_cut, sources)))
     call.content = content_state(call, cut=cut)
     return call
+
+
+def _lacks_choices(call: LlmCall, outputs: list[Message]) -> bool:
+    """Return whether a call has fewer choices than it asked for.
+
+    Most packages join the choices of a stream to one text, which the model did not say.
+    """
+    asked = [call.request_params.get(name) for name in CHOICES]
+    return 0 < len(outputs) < max((one for one in asked if type(one) is int), default=0)
 
 
 def _settle_finish_reason(call: LlmCall, outputs: list[Message]) -> None:

@@ -175,9 +175,14 @@ def _read_call(span: Span) -> LlmCall:
     return span_rows.completed(call, *texts, cut=is_part)
 
 
+def flat_input(span: Span) -> list[Message]:
+    """Return the input of a call from the attributes with their numbers."""
+    return SENT.conversation(span.attributes, span.memory)
+
+
 def _fill_messages(call: LlmCall, span: Span, kind: str) -> None:
     """Set the messages of a call from the attributes with their numbers."""
-    sent, answered = SENT.conversation(span.attributes, span.memory), []
+    sent, answered = flat_input(span), []
     if span.scope_name not in NAMES_ONLY:
         answered = _with_reason(ANSWERED.choices(span.attributes))
     if kind == RESPONSES:

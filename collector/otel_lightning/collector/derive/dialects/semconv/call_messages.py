@@ -113,7 +113,9 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, plan: Plan, reasons:
     is_cut = content.is_input_cut or content.is_output_cut or json_text.is_cut(system)
     if plan.is_streamed and _is_abandoned(attributes, content.outputs or []):
         call.is_broken_off = True
-    return lacks_system or is_cut
+    # Sentry joins the choices of a stream to one text.
+    is_joined = plan.is_streamed and 0 < len(call.output_messages or ()) < reasons
+    return lacks_system or is_cut or is_joined
 
 
 @dataclass(slots=True)
