@@ -9,6 +9,10 @@ EXAMPLES ?=
 # server; the tests of one file stay together, since they share servers.
 PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PARALLEL = -n $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Two targets at a time, such as `check` and `test-docs`, which need one core each.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += --jobs=2
+endif
 
 .PHONY: help demo demo-arms examples loop-curve test test-ci test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy screenshots bench-page bench-loop clean
 
@@ -27,15 +31,23 @@ examples: .venv/ready  ## Four tasks of the field: before, after and a shuffled 
 loop-curve: .venv/ready  ## An example in lightning-learn loop for three rounds; EXAMPLES=room_booking
 	$(BIN)/python examples/loop.py $(or $(EXAMPLES),room_booking)
 
-test: .venv/ready  ## The tests
+test: test-quick test-docs  ## The tests
+
+test-ci: test-thorough test-docs  ## The tests and the slow proofs: what .ci/run runs
+
+.PHONY: test-quick test-thorough test-docs
+test-quick: .venv/ready
 	$(BIN)/pytest $(PARALLEL) --hypothesis-profile=quick -m "not slow and not frameworks"
-	$(BIN)/pytest --markdown-docs README.md docs
 
-test-ci: .venv/ready  ## The tests and the slow proofs: what .ci/run runs
+test-thorough: .venv/ready
 	$(BIN)/pytest $(PARALLEL)
+
+test-docs: .venv/ready  ## The code in README and docs
 	$(BIN)/pytest --markdown-docs README.md docs
 
-test-all: test-ci test-frameworks  ## The same, each framework, and the short form of bench-weights
+test-all:  ## The same, each framework, and the short form of bench-weights
+	$(MAKE) test-ci
+	$(MAKE) test-frameworks
 	$(MAKE) bench-weights SHORT=1
 
 check: .venv/ready  ## Style, types, imports, dependencies, size
@@ -124,11 +136,12 @@ clean:  ## Remove what was installed and made here
 	rm -rf .venv .demo .demo-arms .examples .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # An environment of an older Python, or one that could not be finished, would fail here for ever.
+# pip compiles nothing, which takes it a minute: Python compiles what is imported.
 .venv/ready: pyproject.toml constraints.txt
 	@$(BIN)/python -c '$(USABLE)' 2>/dev/null || { \
 	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	    echo "Python 3.11 or newer is needed, and '$(PYTHON)' is not: give yours, as in: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }; \
 	  $(PYTHON) -m venv --clear .venv; }
 	@echo "Installing what is needed into .venv, once. This takes some minutes and more than 2 GB of disk."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	@touch $@

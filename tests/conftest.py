@@ -52,14 +52,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     session.config.stash[IMPORTED] = {name for name in sys.modules if "." not in name}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the files of slow tests, so that processes end together (`pytest -n`)."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
-
-
 TRAINS = ("tests/learner/weights/", "tests/learner/credit/test_trl.py", "tests/examples/")
 """Tests that import torch and TRL: eight CPU-seconds a process, so one process runs them all."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the training, then the files of slow tests: processes end together (`-n`)."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (not item.nodeid.startswith(TRAINS), item.path not in slow))
 
 
 @pytest.hookimpl(optionalhook=True)
