@@ -35,7 +35,7 @@ def python_for(requirements: Path) -> Path:
     lines = [f"import site; site.addsitedir({path!r})\n" for path in below]
     (packages / "below.pth").write_text("".join(lines), encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-    install = [*pip, "--disable-pip-version-check", "-r", str(requirements)]
+    install = [*pip, "--disable-pip-version-check", "--no-compile", "-r", str(requirements)]
     process = subprocess.run(install, capture_output=True, text=True, check=False)
     if process.returncode:
         words = process.stderr.strip().splitlines()

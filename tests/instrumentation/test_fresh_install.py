@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.running import INSTALL_S, finish
+from support.running import INSTALL_S, finish, installing
 
 ROOT = Path(__file__).parent.parent.parent
 AGENT = """
@@ -28,8 +28,8 @@ def test_a_fresh_light_install_traces_an_unchanged_agent(
 ) -> None:
     venv = tmp_path / "venv"
     python = str(venv / "bin" / "python")
-    finish(sys.executable, "-m", "venv", venv, check=True)
-    pip = [python, "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
+    finish(sys.executable, "-m", "venv", "--without-pip", venv, check=True)
+    pip = [*installing(python), "--constraint", str(ROOT / "constraints.txt")]
     finish(*pip, wheel, "openai", check=True, seconds=INSTALL_S)
     assert finish(python, "-c", ABSENT, check=True).stdout == "[]\n"
     output = agent.run(

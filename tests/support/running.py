@@ -32,6 +32,15 @@ def finish(
     return process
 
 
+def installing(python: str | Path) -> list[str]:
+    """Return pip's command for another environment, which needs no pip of its own.
+
+    Making an environment with pip takes seconds, and so does compiling what no test imports.
+    """
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install"]
+    return [*pip, "--quiet", "--disable-pip-version-check", "--no-compile"]
+
+
 @contextmanager
 def background(*command: str | Path, **options: Any) -> Iterator[subprocess.Popen[Any]]:
     """Run a program for the block, and kill it if it still runs at the end.

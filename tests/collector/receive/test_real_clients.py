@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.running import LIMIT_S, Ingester, background, eventually
+from support.running import LIMIT_S, Ingester, background, eventually, installing
 from support.sending import column
 
 ROOT = Path(__file__).parents[3]
@@ -26,9 +26,9 @@ def old_sdk() -> Path:
     folder = CACHE / f"opentelemetry-{OLD_SDK}"
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
-        venv.create(folder, with_pip=True, clear=True)
+        venv.create(folder, clear=True)
         packages = ["opentelemetry-sdk", "opentelemetry-exporter-otlp"]
-        run_or_skip(python, "-m", "pip", "install", "-q", *(f"{p}=={OLD_SDK}" for p in packages))
+        run_or_skip(*installing(python), *(f"{p}=={OLD_SDK}" for p in packages))
         (folder / "ready").touch()
     return python
 

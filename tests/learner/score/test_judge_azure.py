@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.judge_server import judge_server
-from support.running import INSTALL_S, finish
+from support.running import INSTALL_S, finish, installing
 
 from otel_lightning.learner.score.judges.azure import azure_messages, read_result, split_turns
 from otel_lightning.learner.score.judges.conversation import Turn
@@ -107,9 +107,9 @@ def install_extra(venv: Path) -> Path:
     """Install what the extra adds over the environment of the tests, which it sees behind it."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     added = [r for r in extras["optional-dependencies"]["azure"] if "otel-lightning" not in r]
-    finish(sys.executable, "-m", "venv", venv, check=True)
+    finish(sys.executable, "-m", "venv", "--without-pip", venv, check=True)
     python = venv / "bin" / "python"
-    finish(python, "-m", "pip", "install", "--quiet", *added, check=True, seconds=INSTALL_S)
+    finish(*installing(python), *added, check=True, seconds=INSTALL_S)
     (site,) = venv.glob("lib/python*/site-packages")
     behind = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})"
     (site / "behind.pth").write_text(behind + "\n")
