@@ -112,8 +112,13 @@ def reported(store: str, path: Path, *options: str) -> tuple[Page, str]:
 
 
 def policy(store: str, flags: Path, *more: str) -> Result:
-    words = ("--key", "support-prompt", "--flags", str(flags), "--reward-range", "0,1", *more)
     learn("transitions", "--store", store)
+    return policy_alone(store, flags, *more)
+
+
+def policy_alone(store: str, flags: Path, *more: str) -> Result:
+    """Learn a policy without building transitions, which it does not read."""
+    words = ("--key", "support-prompt", "--flags", str(flags), "--reward-range", "0,1", *more)
     return learn("policy", "--store", store, "--held-out", "0.5", *words)
 
 
@@ -286,12 +291,12 @@ def test_candidates_that_the_same_rollouts_judged_are_counted_once_per_setting(
 ) -> None:
     store = log(traces, {"brief": 0.5, "careful": 0.55, "friendly": 0.5})
     told = "judged by the same held-out rollouts, or by some of them, before"
-    assert told not in policy(store, flags).output
+    assert told not in policy_alone(store, flags).output
     # The same candidate again.
-    assert told not in policy(store, flags, "--least-gain", "0.1", "--until", "1m").output
-    assert told not in policy(store, flags, "--shuffle-rewards", "1").output
-    assert f"1 other candidate was {told}" in policy(store, flags, "--kl-weight", "0").output
-    third = policy(store, flags, "--kl-weight", "0.5").output
+    assert told not in policy_alone(store, flags, "--least-gain", "0.1", "--until", "1m").output
+    assert told not in policy_alone(store, flags, "--shuffle-rewards", "1").output
+    assert f"1 other candidate was {told}" in policy_alone(store, flags, "--kl-weight", "0").output
+    third = policy_alone(store, flags, "--kl-weight", "0.5").output
     assert f"2 other candidates were {told}" in third
     assert "With 3 candidates the probability that one passes by chance is up to 3 x 0.05" in third
     page, _ = reported(store, tmp_path / "r.html")
@@ -301,7 +306,7 @@ def test_candidates_that_the_same_rollouts_judged_are_counted_once_per_setting(
     traces.call("new")
     traces.arm("new", "brief", 1 / 3)
     traces.reward("new", 1.0)
-    grown = policy(traces.store(), flags, "--kl-weight", "0.6").output
+    grown = policy_alone(traces.store(), flags, "--kl-weight", "0.6").output
     assert f"3 other candidates were {told}" in grown
 
 
@@ -318,13 +323,15 @@ def test_other_choices_of_the_data_are_counted(
     since = traces.ask("SELECT max(time)::DATE::VARCHAR AS day FROM arms")[0]["day"]
     told = "judged by the same held-out rollouts, or by some of them, before"
     options = ["--reward", "task_success"]
-    assert told not in policy(store, flags, *options).output
-    clicks = policy(store, flags, "--reward", "clicks").output
+    assert told not in policy_alone(store, flags, *options).output
+    clicks = policy_alone(store, flags, "--reward", "clicks").output
     # The rewards are equal, so the data are: nothing else was tried.
     assert told not in clicks
     traces.ask(f"UPDATE reward_events SET value = 0 WHERE name = 'clicks' AND {number} % 5 = 0")
-    assert f"1 other candidate was {told}" in policy(store, flags, "--reward", "clicks").output
-    newest = policy(store, flags, *options, "--since", since).output
+    assert (
+        f"1 other candidate was {told}" in policy_alone(store, flags, "--reward", "clicks").output
+    )
+    newest = policy_alone(store, flags, *options, "--since", since).output
     assert f"2 other candidates were {told}" in newest
     page, _ = reported(store, tmp_path / "r.html")
     assert "2 other candidates were judged by the same held-out rollouts" in page.text

@@ -25,15 +25,13 @@ LEARNS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", LEARNS)
 def test_it_learns_what_is_right_also_for_held_out_tasks(
-    algorithm: str, traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
+    algorithm: str, logged: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
 ) -> None:
     options, least = LEARNS[algorithm]
-    log(traces, tokenizer)
-    assert run("transitions", "--store", traces.store(), "--credit", "group").exit_code == 0
     output = tmp_path / "learned"
-    result = fine_tune(traces, behavior_model, output, *options, algorithm=algorithm)
+    result = fine_tune(logged, behavior_model, output, *options, algorithm=algorithm)
     assert result.exit_code in {0, 3}, result.output
-    tasks = held_out_tasks(traces)
+    tasks = held_out_tasks(logged)
     assert 0.2 < right_share(behavior_model, tokenizer, tasks) < 0.3
     assert right_share(output, tokenizer, tasks) > least
     gate = json.loads((output / "gate.json").read_text())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from safetensors.numpy import load_file, save_file
-from support.desk_bandit import fine_tune, log, run
+from support.desk_bandit import fine_tune, run
 from support.late import Late
 from support.running import LIMIT_S, background, eventually, finish
 
@@ -38,9 +38,8 @@ TOOLS = json.dumps([{"type": "function", "name": "lookup", "parameters": {}}])
 
 
 @pytest.fixture
-def logged(traces: "Traces", tokenizer: Any) -> "Traces":
-    log(traces, tokenizer, attempts=2)
-    run("transitions", "--store", traces.store(), "--credit", "group")
+def logged(traces: "Traces", desk: "Callable[[int], Traces]") -> "Traces":
+    traces.begin_with(desk(2))
     return traces
 
 

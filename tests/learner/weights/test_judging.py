@@ -4,10 +4,9 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from support.desk_bandit import log, run
 from support.running import finish
 
 if TYPE_CHECKING:
@@ -61,11 +60,9 @@ def test_memory_of_judging_does_not_hold_the_logits() -> None:
 
 
 def test_the_model_is_judged_before_training_on_the_accelerator(
-    traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
+    logged: "Traces", behavior_model: Path, tmp_path: Path
 ) -> None:
-    log(traces, tokenizer)
-    assert run("transitions", "--store", traces.store(), "--credit", "group").exit_code == 0
-    where = ["--store", traces.path, "--model", behavior_model, "--output", tmp_path / "learned"]
+    where = ["--store", logged.path, "--model", behavior_model, "--output", tmp_path / "learned"]
     words = ["-c", LAUNCHER, "weights", "--algorithm", "rft", *map(str, where)]
     # Torch's meta device, which keeps no numbers, stands for a GPU: accelerate chooses it.
     chosen = os.environ | {"ACCELERATE_TORCH_DEVICE": "meta"}
