@@ -107,7 +107,7 @@ def test_a_store_that_is_being_served_is_checked_alike(ingester: Ingester) -> No
         span.attributes.add(key="gen_ai.conversation.id").value.string_value = "one"
     send(ingester.http, request.SerializeToString())
     eventually(lambda: column(ingester.store, "SELECT count(*) FROM llm_calls") == [20])
-    result = cli("check", "--deep", "--sample", "1", "--store", str(ingester.store))
+    result = cli_here("check", "--deep", "--sample", "1", "--store", str(ingester.store))
     assert (result.returncode, result.stderr) == (0, "")
     assert "llm_calls derived again  20 traces are equal" in result.stdout
 

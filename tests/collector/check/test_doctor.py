@@ -8,7 +8,7 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.otlp_client import send
-from support.running import LIMIT_S, Ingester, cli, cli_here, eventually, running
+from support.running import LIMIT_S, Ingester, cli_here, eventually, running
 from support.spans import chat, text_message, texts, tool_request, tool_response
 
 from otel_lightning.collector.check.doctor import PROBLEM_KINDS, Problem, diagnose
@@ -303,7 +303,7 @@ def test_a_running_ingester_is_diagnosed_with_the_same_statements(ingester: Inge
     told: list[str] = []
 
     def is_found() -> bool:
-        result = cli("doctor", "--store", str(ingester.store))
+        result = cli_here("doctor", "--store", str(ingester.store))
         assert not result.stderr
         told.append(result.stdout)
         return "without content" in result.stdout

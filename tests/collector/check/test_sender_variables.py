@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.running import Ingester, cli
+from support.running import Ingester, cli_here
 
 from otel_lightning.collector.check.sender_variables import Fault, faults
 from otel_lightning.collector.store import Server
@@ -101,7 +101,7 @@ def test_doctor_tells_them_if_nothing_was_received(
 ) -> None:
     ingester = starter("--token", "secret")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
-    told = cli("doctor", "--store", str(ingester.store))
+    told = cli_here("doctor", "--store", str(ingester.store))
     assert told.returncode == 1
     assert "In this shell: OTEL_TRACES_SAMPLER=always_off: no span is sampled" in told.stdout
     assert "lightning-ingest asks for one" in told.stdout
@@ -111,7 +111,7 @@ def test_doctor_tells_them_where_there_is_no_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
-    told = cli("doctor", "--store", str(tmp_path / "none.duckdb"))
+    told = cli_here("doctor", "--store", str(tmp_path / "none.duckdb"))
     assert told.returncode == 1
     assert "In this shell: OTEL_TRACES_SAMPLER=always_off: no span is sampled" in told.stdout
     assert "There is no store at" in told.stderr
@@ -126,6 +126,6 @@ def test_doctor_tells_none_of_a_store_that_received_something(
         + '","spanId":"' + "2" * 16 + '","name":"one"}]}]}]}\n'
     )  # fmt: skip
     store = str(tmp_path / "traces.duckdb")
-    loaded = cli("load", str(tmp_path / "spans.jsonl"), "--store", store)
+    loaded = cli_here("load", str(tmp_path / "spans.jsonl"), "--store", store)
     assert loaded.returncode == 0, loaded.stderr
-    assert "In this shell" not in cli("doctor", "--store", store).stdout
+    assert "In this shell" not in cli_here("doctor", "--store", store).stdout

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.otlp_client import column
-from support.running import Ingester, cli, eventually, join
+from support.running import Ingester, cli_here, eventually, join
 from support.sending import post
 
 from otel_lightning.collector.derive.batches.large_traces import LARGE_SPANS
@@ -62,7 +62,7 @@ def test_a_large_trace_that_grows_has_all_its_rows_after_a_rebuild(ingester: Ing
         with open_store(ingester.store) as store:
             start_anew(store)
     assert column(ingester.store, counted) == column(ingester.store, "SELECT count(*) FROM spans")
-    result = cli("derive", "--rebuild", "--store", str(ingester.store))
+    result = cli_here("derive", "--rebuild", "--store", str(ingester.store))
     assert (result.returncode, result.stderr) == (0, "")
     assert column(ingester.store, counted) == column(ingester.store, "SELECT count(*) FROM spans")
-    assert cli("check", "--deep", "--store", str(ingester.store)).returncode == 0
+    assert cli_here("check", "--deep", "--store", str(ingester.store)).returncode == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
-from support.running import LIMIT_S, Ingester, cli, eventually, finish, join
+from support.running import LIMIT_S, Ingester, cli, cli_here, eventually, finish, join
 from support.stores import DATA, counts
 
 from otel_lightning.collector.load.from_files import derive_all, load_file
@@ -107,7 +107,7 @@ def test_a_backup_while_spans_come_has_all_that_was_acknowledged_before(
     eventually(lambda: column(again.store, SPANS)[0] >= before)
     assert send(again.http, one_span()).status == 200
     eventually(lambda: column(again.store, "SELECT count(*) FROM stale") == [0])
-    assert cli("check", "--deep", "--store", str(again.store)).returncode == 0
+    assert cli_here("check", "--deep", "--store", str(again.store)).returncode == 0
 
 
 def test_no_other_process_can_open_the_file_after_a_backup(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.examples import first_quick
-from support.running import LIMIT_S, cli, running
+from support.running import LIMIT_S, cli, cli_here, running
 
 from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.load.batches import Request, load
@@ -170,7 +170,7 @@ def test_a_link_to_a_store_has_the_spool_of_the_store_and_stays_a_link(
     link.symlink_to(path)
     with running(path) if served else nullcontext():
         assert cli("forget", "--conversation", "c2", "--store", str(link)).returncode == 0
-        assert cli("check", "--store", str(link)).returncode == 0
+        assert cli_here("check", "--store", str(link)).returncode == 0
     assert link.is_symlink()
     assert SECRET not in path.read_bytes()
     assert not spool_folder(link).exists()
@@ -182,7 +182,7 @@ def test_a_spool_that_was_left_beside_a_link_is_not_overlooked(path: Path, tmp_p
     link = tmp_path / "link.duckdb"
     link.symlink_to(path)
     spool_folder(path).rename(spool_folder(link))
-    result = cli("check", "--store", str(link))
+    result = cli_here("check", "--store", str(link))
     assert result.returncode == 1
     assert f"move the spool to '{path}.spool'" in result.stderr
 

@@ -14,7 +14,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
-from support.running import LIMIT_S, Ingester, cli, eventually, join
+from support.running import LIMIT_S, Ingester, cli_here, eventually, join
 
 from otel_lightning.collector.receive.http.bodies import Budget
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
@@ -57,14 +57,14 @@ def test_a_full_disk_asks_senders_to_come_back_and_passes_by_itself(ingester: In
     probed = send(ingester.http, path="/readyz", method="GET")
     assert probed.status == 503
     assert b"not ready: Requests cannot be written to the spool" in probed.body
-    result = cli("check", "--store", str(ingester.store))
+    result = cli_here("check", "--store", str(ingester.store))
     assert result.returncode == 1
     assert "alarm receiving  " in result.stdout
 
     limit_files(ingester, -1)
     eventually(lambda: metric(ingester.http, RECEIVING) == 0)  # without a further request
     assert send(ingester.http, path="/readyz", method="GET").status == 200
-    eventually(lambda: cli("check", "--store", str(ingester.store)).returncode == 0)
+    eventually(lambda: cli_here("check", "--store", str(ingester.store)).returncode == 0)
     assert send(ingester.http, trace_request("after").SerializeToString()).status == 200
     eventually(lambda: column(ingester.store, names) == ["after", "before"])
 

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from support.otlp_client import JSON, PROTOBUF, Reply, column, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli, eventually
+from support.running import Ingester, cli_here, eventually
 
 from otel_lightning.collector.receive.feedback import read_feedback
 from otel_lightning.collector.store import open_store
@@ -92,7 +92,7 @@ def test_of_one_id_there_is_one_reward_and_the_last_received_counts(ingester: In
     expected = [("primary", value, "r7") for value in (-1.0, -1.0, 3.0)]
     eventually(lambda: rewards(ingester) == expected)
     assert ingester.stop() == 0
-    assert cli("derive", "--rebuild", "--store", str(ingester.store)).returncode == 0
+    assert cli_here("derive", "--rebuild", "--store", str(ingester.store)).returncode == 0
     assert rewards(ingester) == expected
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
-from support.running import LIMIT_S, background, cli, eventually, written_by
+from support.running import LIMIT_S, background, cli_here, eventually, written_by
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.receive.http.health import READING_IDS
@@ -48,7 +48,7 @@ def test_requests_are_taken_and_counted_while_the_ids_of_the_store_are_read(tmp_
         assert metric(http, "lightning_spool_backlog_bytes") > 0
         ready = send(http, path="/readyz", method="GET")
         assert (ready.status, ready.body.decode()) == (200, f"ready\n{READING_IDS}")
-        result = cli("check", "--store", str(store))
+        result = cli_here("check", "--store", str(store))
         assert "of 3 rows are left, as after a crash" in result.stdout
         go.touch()
         eventually(lambda: column(store, "SELECT count(*) FROM spans") == [len("abc") + 2])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
-from support.running import LIMIT_S, Ingester, cli, eventually
+from support.running import LIMIT_S, Ingester, cli_here, eventually
 from support.stores import unpacked
 
 from otel_lightning.collector.load.position import spool_position, waiting
@@ -53,7 +53,7 @@ def test_a_spool_folder_that_is_deleted_while_running_loses_nothing(ingester: In
     sent(ingester, 2)
     stored(ingester, 5)
     assert ingester.stop() == 0
-    assert cli("check", "--store", str(ingester.store)).returncode == 0
+    assert cli_here("check", "--store", str(ingester.store)).returncode == 0
 
 
 def test_what_waits_in_a_deleted_spool_is_put_back(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_what_waits_in_another_spool_than_that_of_the_store_is_no_stored_request
     path, copy, backup = restored(tmp_path, position), tmp_path / "copy", tmp_path / "backup"
     with open_store(path, read_only=True) as store:
         assert waiting(store, path) > 0
-    assert cli("check", "--store", str(path)).returncode == 1
+    assert cli_here("check", "--store", str(path)).returncode == 1
     back_up_by_path(path, backup)
     assert len(list(spool_folder(backup).glob("*.spool"))) == 1
     copy_store(path, copy)

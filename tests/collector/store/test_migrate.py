@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.running import cli
+from support.running import cli_here
 from support.stores import DATA, RELEASED, UNRELEASED, counts, unpacked
 
 from otel_lightning.collector.check.deep import check_deep
@@ -62,9 +62,11 @@ def test_a_store_of_a_release_is_migrated_loaded_into_and_derived(
 def test_opening_for_reading_does_not_migrate(release: str, tmp_path: Path) -> None:
     path = unpacked(release, tmp_path)
     before = path.read_bytes()
-    result = cli("sql", "SELECT count(*) AS n FROM llm_calls", "--store", str(path), "--format=csv")
+    result = cli_here(
+        "sql", "SELECT count(*) AS n FROM llm_calls", "--store", str(path), "--format=csv"
+    )
     assert (result.returncode, result.stderr) == (0, "")
-    assert cli("check", "--store", str(path)).returncode == 1  # it has a rejected record
+    assert cli_here("check", "--store", str(path)).returncode == 1  # it has a rejected record
     assert path.read_bytes() == before
 
 

@@ -12,7 +12,7 @@ import pytest
 from support.certificates import Authority
 from support.otlp_client import metric, send
 from support.requests_by_hand import trace_request
-from support.running import LIMIT_S, Ingester, cli, eventually
+from support.running import LIMIT_S, Ingester, cli_here, eventually
 
 from otel_lightning.collector.receive.http.unread_connections import UnreadConnections
 from otel_lightning.collector.receive.metrics import Counts
@@ -47,12 +47,12 @@ def test_what_is_no_request_is_counted_and_the_first_is_logged(
 ) -> None:
     ingester = starter("--grpc", "none", "--http", f"{host}:0")
     port = ingester.http.rpartition(":")[2]
-    told = cli("check", "--store", str(ingester.store))
+    told = cli_here("check", "--store", str(ingester.store))
     assert (told.returncode, "unread connections" in told.stdout) == (0, False)
     for number, sent in enumerate(BYTES.values(), 1):
         send_bytes(ingester.http, sent)
         eventually(lambda n=number: metric(ingester.http, UNREAD) == n)  # type: ignore[misc]
-    told = cli("check", "--store", str(ingester.store))
+    told = cli_here("check", "--store", str(ingester.store))
     assert "unread connections  5 connections to the HTTP port" in told.stdout
     assert told.returncode == 0  # a port that is open to all has such clients always
     with socket.create_connection((host.strip("[]"), int(port)), LIMIT_S):

@@ -6,7 +6,7 @@ import pytest
 from support.certificates import Authority
 from support.otlp_client import send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli, eventually
+from support.running import Ingester, cli_here, eventually
 
 from otel_lightning.collector.alarms import CERTIFYING, Alarms, read_alarms
 from otel_lightning.collector.receive.tls import Tls
@@ -65,7 +65,7 @@ def test_a_served_certificate_that_has_expired_is_reported_until_another_one_is_
     authority.sign("first", "expired", "-days", "-1")
     running = starter(*authority.options("expired"))
     eventually(lambda: [one.name for one in read_alarms(running.store)] == [CERTIFYING])
-    result = cli("check", "--store", str(running.store))
+    result = cli_here("check", "--store", str(running.store))
     assert result.returncode == 1
     assert "live.pem' expired at" in result.stdout
     live = authority.folder / "live.pem"
@@ -78,7 +78,7 @@ def test_a_served_certificate_that_has_expired_is_reported_until_another_one_is_
         return "The certificates stay as they were" in log
 
     eventually(is_logged)
-    assert cli("check", "--store", str(running.store)).returncode == 1
+    assert cli_here("check", "--store", str(running.store)).returncode == 1
     authority.install("second")  # nobody sends a signal
     eventually(lambda: read_alarms(running.store) == [])
     body = trace_request("one").SerializeToString()

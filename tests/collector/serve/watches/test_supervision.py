@@ -19,7 +19,7 @@ from support.running import (
     LIMIT_S,
     Ingester,
     background,
-    cli,
+    cli_here,
     eventually,
     finish,
     start,
@@ -170,13 +170,13 @@ def test_a_background_thread_that_fails_goes_on_is_counted_and_raises_an_alarm(
             assert metric(http, "lightning_thread_failures") >= MANY
             assert send(http, trace_request("one").SerializeToString()).status == 200
             assert send(http, path="/readyz", method="GET").status == 200
-            result = cli("check", "--store", str(store))
+            result = cli_here("check", "--store", str(store))
             assert result.returncode == 1
             assert "alarm restarting" in result.stdout
             assert "background threads" in result.stdout
             process.terminate()
             assert process.wait(LIMIT_S) == 0
-    assert "alarm" not in cli("check", "--store", str(store)).stdout
+    assert "alarm" not in cli_here("check", "--store", str(store)).stdout
     assert log.read_text().count("StoreError: the file is broken") == 1
     assert log.read_text().count("Alarm 'restarting'") == 1
 
