@@ -1,15 +1,21 @@
 """How much `make test` tries of what `make test-ci` tries in whole."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
 
+Number = TypeVar("Number", int, float)
 QUICK, THOROUGH = "quick", "otel-lightning"
 """Names of the profiles; `pytest --hypothesis-profile=quick` chooses one."""
 EXAMPLES = {QUICK: 25, THOROUGH: 100}
 """Examples of a test that names no number of its own."""
+
+
+def by_profile(quick: Number, thorough: Number) -> Number:
+    """Choose how often something is tried: often includes seldom, so one of them is enough."""
+    return thorough if settings.default.max_examples == EXAMPLES[THOROUGH] else quick
 
 
 def examples(number: int) -> settings:

@@ -15,6 +15,7 @@ from typing import BinaryIO
 import psutil
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.examples import by_profile
 from support.otlp_client import column, metric
 from support.running import LIMIT_S, Ingester, background, cli, eventually, join
 from support.sending import post
@@ -264,10 +265,8 @@ def test_a_session_that_rests_in_a_transaction_is_closed(ingester: Ingester) -> 
     eventually(lambda: stored(ingester.store) == [*kept(), 50])
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.slow)])
-def test_a_kill_leaves_the_old_or_the_new_store(
-    kills: int, starter: Callable[..., Ingester]
-) -> None:
+def test_a_kill_leaves_the_old_or_the_new_store(starter: Callable[..., Ingester]) -> None:
+    kills = by_profile(quick=2, thorough=30)
     chance, expected = random.Random(kills), []  # noqa: S311  which moments, not secrets
     for kill in range(kills):
         ingester = starter()

@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from support.captures import is_text_of
-from support.examples import examples
+from support.examples import by_profile, examples
 from support.running import Ingester, eventually
 from support.sending import column, post
 
@@ -27,7 +27,6 @@ from otel_lightning.collector.load.decoding.decode import decode
 from otel_lightning.collector.otlp.json_encoding import parse_json
 from otel_lightning.collector.store import Store, open_store
 
-SECONDS = [0.25, pytest.param(8, marks=pytest.mark.slow)]
 COLUMNS = "trace_id, span_id, name, kind, start_time, end_time, status_code, attributes, events"
 KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 
@@ -221,7 +220,6 @@ def only_value_errors(read: Callable[[bytes], object], body: bytes) -> None:
         raise AssertionError(f"{type(error).__name__} for {body!r}") from error
 
 
-@pytest.mark.parametrize("seconds", SECONDS)
 @pytest.mark.parametrize(
     ("write", "read"),
     [
@@ -233,11 +231,11 @@ def only_value_errors(read: Callable[[bytes], object], body: bytes) -> None:
     ids=["traces", "logs", "json traces", "json logs"],
 )
 def test_damaged_bytes_raise_nothing_but_value_errors(
-    write: Callable[[Any], bytes], read: Callable[[bytes], object], seconds: float
+    write: Callable[[Any], bytes], read: Callable[[bytes], object]
 ) -> None:
     chance = random.Random(7)  # noqa: S311  the same damage every time
     whole = write(example(chance))
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + by_profile(quick=0.25, thorough=3.0)
     while time.monotonic() < deadline:
         only_value_errors(read, damage(whole, chance))
 

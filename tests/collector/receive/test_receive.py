@@ -10,6 +10,7 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
+from support.examples import by_profile
 from support.otlp_client import send
 from support.requests_by_hand import trace_request
 from support.running import Ingester, cli, eventually
@@ -61,10 +62,9 @@ def test_sql_answers_while_it_runs_and_after_it_stopped(ingester: Ingester) -> N
     assert not ingester.store.with_name("traces.duckdb.server").exists()
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.slow)])
-def test_what_was_acknowledged_survives_kill_9(kills: int, starter: Callable[[], Ingester]) -> None:
+def test_what_was_acknowledged_survives_kill_9(starter: Callable[[], Ingester]) -> None:
     acknowledged: set[str] = set()
-    for _ in range(kills):
+    for _ in range(by_profile(quick=2, thorough=5)):
         running = starter()
         deadline = time.monotonic() + 0.7
         while time.monotonic() < deadline:
