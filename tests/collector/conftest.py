@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.running import Ingester, start
+from support.running import Ingester, running, start
 
 
 @pytest.fixture
@@ -26,3 +26,10 @@ def starter(tmp_path: Path) -> Iterator[Callable[..., Ingester]]:
 def ingester(starter: Callable[[], Ingester]) -> Ingester:
     """One running ingester on an empty store."""
     return starter()
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingester]:
+    """One ingester for all tests of a file that leave it as it was: a start takes a second."""
+    with running(tmp_path_factory.mktemp("lasting") / "traces.duckdb") as ingester:
+        yield ingester

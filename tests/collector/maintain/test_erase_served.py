@@ -266,7 +266,7 @@ def test_a_session_that_rests_in_a_transaction_is_closed(ingester: Ingester) -> 
 
 
 def test_a_kill_leaves_the_old_or_the_new_store(starter: Callable[..., Ingester]) -> None:
-    kills = by_profile(quick=2, thorough=30)
+    kills = by_profile(quick=2, thorough=20)
     chance, expected = random.Random(kills), []  # noqa: S311  which moments, not secrets
     for kill in range(kills):
         ingester = starter()

@@ -77,32 +77,32 @@ def runs() -> pa.Table:
     ids=["query", "execute", "insert", "replace", "stream"],
 )
 def test_a_process_that_stops_during_a_statement_is_told_and_waited_for(
-    ask: Callable[[Store], object], ingester: Ingester, caplog: pytest.LogCaptureFixture
+    ask: Callable[[Store], object], lasting: Ingester, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        open_store(ingester.store) as opened,
+        open_store(lasting.store) as opened,
         ThreadPoolExecutor(1) as threads,
         caplog.at_level(logging.WARNING),
     ):
-        with stopped(ingester):
+        with stopped(lasting):
             asked = threads.submit(ask, opened)
             eventually(lambda: "waits for process" in caplog.text)
-            assert f"kill -CONT {ingester.process.pid}" in caplog.text
+            assert f"kill -CONT {lasting.process.pid}" in caplog.text
             assert not asked.done()
         asked.result(LIMIT_S)
 
 
 def test_a_process_that_stops_between_two_batches_is_told(
-    ingester: Ingester, caplog: pytest.LogCaptureFixture
+    lasting: Ingester, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        open_store(ingester.store) as opened,
+        open_store(lasting.store) as opened,
         ThreadPoolExecutor(1) as threads,
         caplog.at_level(logging.WARNING),
     ):
         batches = opened.stream(MANY_ROWS, 1000)
         rows = len(next(batches))
-        with stopped(ingester):
+        with stopped(lasting):
             rest = threads.submit(lambda: sum(map(len, batches)))
             eventually(lambda: "waits for process" in caplog.text)
         assert rows + rest.result(LIMIT_S) == 1_000_000

@@ -54,8 +54,8 @@ def test_it_needs_the_writer_token(starter: Callable[..., Ingester]) -> None:
     "statement",
     ["DELETE FROM spans", "SELECT 1; DROP TABLE spans", "nonsense", "SET threads = 4", ""],
 )
-def test_it_only_reads(ingester: Ingester, statement: str) -> None:
-    client = client_of(ingester)
+def test_it_only_reads(lasting: Ingester, statement: str) -> None:
+    client = client_of(lasting)
     with pytest.raises(StoreError):
         client.rows(statement)
     assert client.rows("SELECT count(*) AS n FROM spans") == [{"n": 0}]
