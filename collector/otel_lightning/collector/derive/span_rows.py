@@ -87,6 +87,8 @@ INTERRUPTS = {"GraphInterrupt", "NodeInterrupt", "ToolInterruptError"}
 """The exceptions by which LangGraph and Genkit leave a tool that waits for a person."""
 INTERRUPTED = re.compile(rf"^({'|'.join(sorted(INTERRUPTS))}):", re.MULTILINE)
 """One of them in the text of an error, where LangChain for JavaScript names it."""
+MESSAGES = ("error.message", "exception.message", ".status_message")
+"""Ends of the keys of such a text; the last is Langfuse's."""
 
 
 def is_logfires(record: Span | LlmCall) -> bool:
@@ -104,7 +106,10 @@ def is_interrupted(span: Span) -> bool:
     kinds = (span.attributes.get("error.type"), *(one.get("exception.type") for one in raised))
     if any((kind or "").rpartition(".")[2] in INTERRUPTS for kind in kinds):
         return True
-    return failed(span) and INTERRUPTED.search(span.status_message or "") is not None
+    texts = [value for key, value in span.attributes.items() if key.endswith(MESSAGES)]
+    if failed(span) and span.status_message:
+        texts.append(span.status_message)
+    return any(map(INTERRUPTED.search, texts))
 
 
 def _cost(*texts: str) -> float | None:

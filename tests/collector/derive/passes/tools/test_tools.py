@@ -405,6 +405,8 @@ def test_a_tool_that_langchain_for_javascript_says_to_wait_has_no_row() -> None:
     question = '[\n  {\n    "value": "Go?"\n  }\n]'
     message = f"{question}\n\nGraphInterrupt: {question}\n    at interrupt (interrupt.js:93:8)"
     waiting = span(TOOL, status="ERROR", message=message)
+    stated = span(TOOL | {"langfuse.observation.status_message": f"GraphInterrupt: {question}"})
     failed = span(TOOL, id="b", status="ERROR", message="no GraphInterrupt: it failed")
-    (tool,) = derive([waiting, failed], []).tool_calls
-    assert tool.span_id == failed.span_id
+    asked = span(TOOL | {"gen_ai.tool.call.result": "GraphInterrupt: asked"}, id="c")
+    rows = derive([waiting, stated._replace(span_id="d"), failed, asked], []).tool_calls
+    assert {tool.span_id for tool in rows} == {failed.span_id, asked.span_id}
