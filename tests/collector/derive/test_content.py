@@ -99,3 +99,23 @@ def test_several_choices_that_are_all_there_are_full() -> None:
     reasons = {"gen_ai.response.finish_reasons": ["stop"] * 2, "gen_ai.request.stream": True}
     (call,) = derive([span(chat([QUESTION], ANSWER, both | reasons))], []).llm_calls
     assert call.content == "full"
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ({"output_tokens": 1, "cache_read.input_tokens": 0}, ("stop", "full")),
+        ({"output_tokens": 9, "reasoning.output_tokens": 8}, ("stop", "full")),
+        ({"output_tokens": 9, "cache_read.input_tokens": 0}, (None, "truncated")),
+        # A package that counts the text itself counts lost tool calls as nothing.
+        ({"output_tokens": 1}, (None, "truncated")),
+    ],
+)
+def test_an_empty_answer_for_which_the_provider_counts_almost_no_tokens_lost_nothing(
+    counts: dict[str, int], told: tuple[str | None, str]
+) -> None:
+    answer = {"role": "assistant", "parts": [], "finish_reason": "stop"}
+    reasons = {"gen_ai.response.finish_reasons": ["stop"]}
+    usage = {f"gen_ai.usage.{name}": count for name, count in counts.items()}
+    (call,) = derive([span(chat([QUESTION], answer, reasons | usage))], []).llm_calls
+    assert (call.finish_reason, call.content) == told

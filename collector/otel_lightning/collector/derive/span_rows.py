@@ -38,6 +38,8 @@ CHOICES = ("n", "choice.count")
 """Parameters that state how many choices a request asked for."""
 STOPPED = ("stop", "completed")
 """The reasons that some providers and instrumentations give for an answer with tool calls, too."""
+TOKENS_OF_NOTHING = 3
+"""The most tokens of an answer that says nothing: its end. A tool call takes more."""
 
 
 def failed(span: Span) -> bool:
@@ -346,9 +348,22 @@ def without_doubtful_reason(call: LlmCall, raw: object) -> LlmCall:
     if call.finish_reason not in {"stop", None} or call.content != "full":
         return call
     is_doubtful = call.finish_reason is None or raw is None or str(raw).lower() in STOPPED
+    if call.finish_reason and _counts_nothing(call):
+        return call
     if is_doubtful and not any(message["parts"] for message in call.output_messages or ()):
         call.finish_reason, call.content = None, "truncated"
     return call
+
+
+def _counts_nothing(call: LlmCall) -> bool:
+    """Return whether the provider counted too few output tokens for a tool call.
+
+    Counts that a package estimates from the text do not tell cached and reasoning tokens apart.
+    """
+    details = (call.cached_input_tokens, call.reasoning_tokens, call.cache_creation_input_tokens)
+    if call.output_tokens is None or all(count is None for count in details):
+        return False
+    return call.output_tokens - (call.reasoning_tokens or 0) <= TOKENS_OF_NOTHING
 
 
 def is_gemini(call: LlmCall) -> bool:

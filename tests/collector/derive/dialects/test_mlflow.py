@@ -7,7 +7,7 @@ import pytest
 from support.spans import read_call, span
 
 from otel_lightning.collector.derive.dialects import read
-from otel_lightning.collector.derive.rows import ToolCall
+from otel_lightning.collector.derive.rows import Event, ToolCall
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,7 @@ def test_mlflows_answers_may_be_texts(answer: Any, texts: list[str]) -> None:
     assert [one["parts"][0]["content"] for one in call.output_messages or []] == texts
 
 
+ASKED = {"type": "function_call", "call_id": "c1", "name": "sun", "arguments": "{}"}
 SAID = {"role": "user", "blocks": [{"block_type": "text", "text": "Hi"}]}
 
 
@@ -55,3 +56,27 @@ def test_objects_among_the_arguments_of_llama_indexs_tools_are_left_out() -> Non
     tool = read(span({**keys, "mlflow.spanInputs": given}, name="FunctionTool.acall"))
     assert isinstance(tool, ToolCall)
     assert (tool.name, tool.arguments) == ("sun", {"city": "Rome"})
+
+
+def test_what_came_of_a_response_that_broke_off_is_in_mlflows_chunks() -> None:
+    events = [
+        {
+            "type": "response.created",
+            "response": {"object": "response", "id": "r1", "model": "m-1"},
+        },
+        {"type": "response.output_item.done", "output_index": 0, "item": ASKED},
+        {"type": "response.output_text.delta", "output_index": 1, "delta": "I wai"},
+        {"type": "response.output_text.delta", "output_index": 1, "delta": "t fo"},
+    ]
+    chunks = tuple(
+        Event(f"mlflow.chunk.item.{number}", number, {"mlflow.chunk.value": json.dumps(event)})
+        for number, event in enumerate(events)
+    )
+    given = {"model": "m", "input": "Hi", "tools": []}
+    keys = {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.spanInputs": given}
+    call = read_call(span(keys, events=chunks, status="ERROR"))
+    assert (call.request_model, call.response_model, call.response_id) == ("m", "m-1", "r1")
+    (answer,) = call.output_messages or []
+    assert [part["type"] for part in answer["parts"]] == ["tool_call", "text"]
+    assert answer["parts"][1]["content"] == "I wait fo"
+    assert (call.finish_reason, call.content) == ("error", "truncated")

@@ -139,18 +139,22 @@ def _fill_answer(call: LlmCall, answer: Any) -> None:
 
 
 def _streamed(span: Span) -> dict[str, Any] | None:
-    """Return the response of a streamed chat; None for any other, or if a chunk is missing.
+    """Return the response of a streamed answer of OpenAI's; None if the chunks do not say it.
 
-    MLflow's own response lacks tool calls, reasoning and all choices but the first. The chunks are
-    events; of many, OpenTelemetry drops the first ones.
+    MLflow's own response of a chat lacks tool calls, reasoning and all choices but the first. Of a
+    response that was cut off at its token limit, it has only the texts. The chunks are events; of
+    many, OpenTelemetry drops the first ones.
     """
     values = {
         event.name: value
         for event in span.events
         if (value := event.attributes.get("mlflow.chunk.value")) is not None
     }
+    if not values:
+        return None
     texts = [values.get(f"{CHUNKS}{number}") for number in range(len(values))]
-    return stream_chunks.response(map(json_text.parse, texts)) if texts else None
+    streamed = stream_chunks.response(map(json_text.parse, texts))
+    return streamed or stream_chunks.responses_response(map(json_text.parse, values.values()))
 
 
 def _ends(span: Span) -> Iterator[dict[str, Any]]:

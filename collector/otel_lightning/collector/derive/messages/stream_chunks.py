@@ -1,4 +1,4 @@
-"""The chunks of a streamed chat completion, put together into the response that they make up."""
+"""The chunks of a streamed answer of OpenAI's, put together into the response that they make up."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,6 +10,10 @@ CHUNK = "chat.completion.chunk"
 TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
 LISTS = ("token_ids",)
 """The fields of a choice that each chunk continues: vLLM's tokens."""
+ENDS = ("response.completed", "response.incomplete", "response.failed")
+"""The kinds of the last event of a streamed response of the Responses API."""
+BEGIN = "response.created"
+"""The kind of its first event."""
 
 
 def response(chunks: Iterable[Any]) -> dict[str, Any] | None:
@@ -28,6 +32,36 @@ def response(chunks: Iterable[Any]) -> dict[str, Any] | None:
             _add(choices.setdefault(as_object(choice).get("index"), {}), as_object(choice))
         whole |= fields
     return {**whole, "choices": [choices[at] for at in sorted(choices, key=str)]} if whole else None
+
+
+def responses_response(events: Iterable[Any]) -> dict[str, Any] | None:
+    """Return the response that the events of the Responses API's stream make up, None if none do.
+
+    The last event holds it. Of a stream that broke off, it is what came until then.
+
+    Args:
+        events: The parsed events, in order; events before the last one may be missing.
+    """
+    begun: dict[str, Any] | None = None
+    items: dict[Any, dict[str, Any]] = {}
+    texts: dict[Any, str] = {}
+    for event in map(as_object, events):
+        kind, at = event.get("type"), event.get("output_index")
+        if kind in ENDS:
+            return as_object(event.get("response")) or None
+        if kind == BEGIN:
+            whole = as_object(event.get("response"))
+            begun = {key: whole.get(key) for key in ("object", "id", "model")}
+        elif kind == "response.output_item.done":
+            items[at] = as_object(event.get("item"))
+        elif kind == "response.output_text.delta":
+            texts[at] = texts.get(at, "") + str(event.get("delta"))
+    for at in texts.keys() - items.keys():
+        content = [{"type": "output_text", "text": texts[at]}]
+        items[at] = {"type": "message", "role": "assistant", "content": content}
+    if not begun or not begun["id"]:
+        return None
+    return {**begun, "output": [items[at] for at in sorted(items, key=str)]}
 
 
 def _add(choice: dict[str, Any], chunk: Mapping[str, Any]) -> None:

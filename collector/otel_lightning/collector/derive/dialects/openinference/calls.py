@@ -54,6 +54,11 @@ PROMPTS, CHOICES, EMBEDDED = "llm.prompts", "llm.choices.", "embedding.embedding
 REASONS = ("llm.finish_reason", "llm.output_messages.0.message.finish_reason")
 REASON = ".finish_reason"
 """Suffix of the keys of finish reasons."""
+RESPONDING = {
+    ("openinference.instrumentation.litellm", "responses"),
+    ("openinference.instrumentation.litellm", "aresponses"),
+}
+"""The scopes and names of spans whose `llm.model_name` is overwritten by that of the answer."""
 ANTHROPICS_STREAM = (
     "openinference.instrumentation.bedrock",
     "bedrock.invoke_model_with_response_stream",
@@ -437,7 +442,9 @@ def _settle_models(call: LlmCall, span: Span, plan: Plan) -> None:
     attributes = span.attributes
     name = payloads.model_name(plan.model(attributes))
     answered = call.response_model or attributes.get("llm.response.model_name") or None
-    if answered is None and call.request_model is None:
+    if answered is None and call.output_messages and (span.scope_name, span.name) in RESPONDING:
+        answered = name
+    elif answered is None and call.request_model is None:
         # Haystack's replies name the responding model; they are written as `repr()` texts.
         answered = name if f"'{name}'" in attributes.get(OUTPUT, "") else None
     elif answered is None:

@@ -164,6 +164,9 @@ def _plain_message(item: dict[str, Any], span: Span) -> dict[str, Any]:
         for call in message.get("tool_calls", [])
         for one in _separate(_plain_call(call["tool_call"]), span)
     ]
+    if len(calls) == 1 and (calls[0]["id"] or "").startswith(ITEM):
+        # For LiteLLM's Responses, the id of the call stands beside the item's.
+        calls[0]["id"] = message.get("tool_call_id") or calls[0]["id"]
     return {
         "role": message.get("role"),
         "content": message.get("content", blocks or None),
