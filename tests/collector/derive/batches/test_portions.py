@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.deliveries import DATA, TABLES, tables
-from support.examples import examples
+from support.examples import examples, first_quick
 from support.made_rollouts import make
 
 from otel_lightning.collector.derive.batches import batch, large_traces
@@ -63,7 +63,7 @@ def whole() -> Compared:
     return derived(recorded(), WHOLE)
 
 
-@pytest.mark.parametrize("size", [1, 20, 300])
+@pytest.mark.parametrize("size", first_quick([20, 1, 300]))
 def test_recordings_in_portions_give_the_rows_of_the_whole_batch(size: int) -> None:
     found, expected = derived(recorded(), size), whole()
     for table in COMPARED:
