@@ -6,7 +6,9 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from support.environment_page import GROUPS, PAGE, commands, uses, written
+from support.environment_page import GROUPS, PAGE, commands, names, uses, written
+
+from otel_lightning.instrumentation.variables import NAMES, corrections
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ("instrumentation", "collector", "learner")
@@ -38,6 +40,31 @@ def test_every_option_has_a_variable() -> None:
 
 def test_the_page_of_variables_is_up_to_date() -> None:
     assert PAGE.read_text() == written(), "run: python tests/support/environment_page.py"
+
+
+def test_the_names_by_which_misspelt_variables_are_found_are_those_of_the_page() -> None:
+    assert NAMES.read_text() == names(), "run: python tests/support/environment_page.py"
+
+
+@pytest.mark.parametrize(
+    ("program", "command", "misspelt", "meant"),
+    [
+        ("lightning-ingest", "load", "LIGHTNING_STROE", "LIGHTNING_STORE"),
+        ("lightning-ingest", "sql", "LIGHTNING_FORMAT", "LIGHTNING_SQL_FORMAT"),
+        ("lightning-learn", "weights", "LIGHTNING_MODLE", "LIGHTNING_WEIGHTS_MODEL"),
+    ],
+)
+def test_a_misspelt_variable_is_named_with_the_nearest(
+    program: str, command: str, misspelt: str, meant: str
+) -> None:
+    environment = {misspelt: "x", "LIGHTNING_RUN_JOBS": "4", "LIGHTNING_USERNAME": "ann"}
+    told = CliRunner().invoke(GROUPS[program], [command, "-h"], env=environment)
+    warning = f"Warning: {misspelt} is ignored: otel-lightning has no such variable. "
+    assert told.stderr == f"{warning}Did you mean {meant}?\n"
+
+
+def test_no_variable_of_ours_is_taken_for_a_misspelt_one() -> None:
+    assert not list(corrections(NAMES.read_text().split()))
 
 
 def test_every_variable_in_the_source_is_documented() -> None:

@@ -1,13 +1,16 @@
 """The tables of docs/reference/environment.md: every variable that a command reads.
 
-`python tests/support/environment_page.py` writes them into the page.
+`python tests/support/environment_page.py` writes them into the page, and the names of all variables
+into `variables.txt`, by which misspelt ones are found.
 """
 
+import re
 from pathlib import Path
 
 import click
 
 from otel_lightning.collector.cli import main as ingest
+from otel_lightning.instrumentation.variables import NAMES
 from otel_lightning.learner.cli import cli as learn
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "environment.md"
@@ -63,5 +66,13 @@ def written() -> str:
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
 
 
+def names() -> str:
+    """Return the names of all variables on the page, one a line."""
+    return (
+        "\n".join(sorted(set(re.findall(r"^\| `(LIGHTNING_\w+)`", written(), re.MULTILINE)))) + "\n"
+    )
+
+
 if __name__ == "__main__":
     PAGE.write_text(written())
+    NAMES.write_text(names())

@@ -15,6 +15,7 @@ Begin in `instrumentor.py`, which switches everything on; without a launcher, `s
 - Flags: `provider.py` serves learned policies through OpenFeature. `policy.py` does without
   OpenFeature: it changes the request. `flagd.py` reads the file for both.
 - Export: `delivery.py`, `batches.py` and `encoding.py`.
+- Warnings: `missing.py` names libraries that nothing records, `variables.py` misspelt variables.
 
 `guard.py` keeps our errors from the agent, and `attributes.py` has the names that we write.
 """

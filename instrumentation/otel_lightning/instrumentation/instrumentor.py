@@ -27,6 +27,7 @@ from otel_lightning.instrumentation import (
     providers,
     quiet,
     unrecorded,
+    variables,
 )
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.processor import LightningSpanProcessor
@@ -41,6 +42,7 @@ def prepare() -> None:
     bundled.load_when_imported()
     client.wrap_when_imported()
     missing.say_what_is_missing()
+    _name_misspelt_variables()
 
 
 class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
@@ -83,6 +85,12 @@ class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         del kwargs
         if self._undo:
             never_raise(self._undo.close)()
+
+
+@never_raise
+def _name_misspelt_variables() -> None:
+    for name, meant in variables.corrections(os.environ):
+        _logger.warning("%s", variables.warning(name, meant))
 
 
 @never_raise

@@ -6,6 +6,7 @@ depends on its command, such as `--output`, gets the command's name into its var
 """
 
 import gc
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -15,7 +16,8 @@ from typing import Any
 import click
 from click.exceptions import NoSuchCommand, NoSuchOption
 
-PREFIX = "LIGHTNING_"
+from otel_lightning.instrumentation import variables
+
 DEFAULT_IN_WORDS = re.compile(r"\s*\[default: (?P<words>[^\]]*)\]$")
 SUMMARY_CHARACTERS = 200  # click's default of 45 truncates summaries; the formatter wraps them
 
@@ -117,10 +119,15 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; the error for an unknown one names the nearest, loaded or not."""
         try:
-            return super().resolve_command(ctx, args)
+            name, command, rest = super().resolve_command(ctx, args)
         except NoSuchCommand as error:  # click looks only among the commands that are loaded
             names = self.list_commands(ctx)
             raise NoSuchCommand(error.command_name, possibilities=names, ctx=ctx) from None
+        if not ctx.resilient_parsing:  # a shell that completes a command shows its standard error
+            # Before the options are parsed: a misspelt variable may be the one that is missing.
+            for set_name, meant in variables.corrections(os.environ, name or ""):
+                click.echo(f"Warning: {variables.warning(set_name, meant)}", err=True)
+        return name, command, rest
 
 
 def _move_default(option: click.Option) -> None:
@@ -143,5 +150,5 @@ def option(name: str, *, command: str = "", **attributes: Any) -> Callable[[Comm
         attributes: Further arguments for `click.option`.
     """
     words = f"{command} {name.removeprefix('--')}".strip()
-    variable = PREFIX + words.replace(" ", "_").replace("-", "_").upper()
+    variable = variables.PREFIX + words.replace(" ", "_").replace("-", "_").upper()
     return click.option(name, envvar=variable, show_envvar=True, show_default=True, **attributes)
