@@ -22,9 +22,9 @@ def corrections(names: Iterable[str], command: str = "") -> Iterator[tuple[str, 
         command: The command that runs. Its name is left out easily, as in `LIGHTNING_OUTPUT`.
 
     Example:
-        >>> list(corrections(["LIGHTNING_STROE", "LIGHTNING_STORE", "LIGHTNING_CLOUD_URL"]))
+        >>> list(corrections("LIGHTNING_STROE LIGHTNING_STORE LIGHTNING_CLOUD_URL".split()))
         [('LIGHTNING_STROE', 'LIGHTNING_STORE')]
-        >>> list(corrections(["LIGHTNING_OUTPUT"], "export"))
+        >>> list(corrections("HOME LIGHTNING_OUTPUT".split(), "export"))
         [('LIGHTNING_OUTPUT', 'LIGHTNING_EXPORT_OUTPUT')]
     """
     ours = sorted(name for name in names if name.startswith(PREFIX))

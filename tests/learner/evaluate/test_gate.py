@@ -1,6 +1,7 @@
 import json
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from otel_lightning.learner.evaluate.to_pass import what_would_pass
 from otel_lightning.learner.runs import to_json
 
 SUCCESS = Requirements(Rewards((0.0, 1.0)))
+to_pass = partial(what_would_pass, command="policy")
 
 
 def logged_bandit(rng: np.random.Generator, means: list[float], count: int) -> Logged:
@@ -276,29 +278,31 @@ def test_what_would_pass_depends_on_what_is_missing() -> None:
     logged = logged_bandit(np.random.default_rng(0), [0.4, 0.6], 40)
     verdict = replace(verdict_of(logged, np.arange(40)), tasks_needed=99.5, rollouts_needed={})
     gain = f"if the estimated gain is right ({verdict.gain:+.4f})."
-    assert what_would_pass(verdict) == f"about 60 more held-out tasks like these, {gain}"
+    assert to_pass(verdict) == f"about 60 more held-out tasks like these, {gain}"
     of_arms = replace(verdict, rollouts_needed={"a": 10, "b": 2000})
-    assert "more rollouts: 2,000 of 'b', 10 of 'a' (the smallest" in what_would_pass(of_arms)
+    assert "more rollouts: 2,000 of 'b', 10 of 'a' (the smallest" in to_pass(of_arms)
     few = Refusal(Cause.FEW_TASKS, "9 tasks are too few")
-    assert what_would_pass(replace(verdict, reasons=(*verdict.reasons, few))).endswith(gain)
+    assert to_pass(replace(verdict, reasons=(*verdict.reasons, few))).endswith(gain)
     weights = Refusal(Cause.MEAN_WEIGHT, "the importance weights average 4.28")
     of_weights = replace(of_arms, reasons=(*verdict.reasons, weights))
-    assert what_would_pass(of_weights).endswith("do not remove the other reasons of the refusal.")
-    assert "tasks is enough" in what_would_pass(replace(verdict, reasons=(weights,)))
+    assert to_pass(of_weights).endswith("do not remove the other reasons of the refusal.")
+    assert "tasks is enough" in to_pass(replace(verdict, reasons=(weights,)))
     unknown = replace(verdict, tasks_needed=None)
-    assert what_would_pass(unknown).startswith("more held-out tasks like these (how many cannot be")
-    assert "hold tasks out" in what_would_pass(replace(verdict, tasks=0))
+    assert to_pass(unknown).startswith("more held-out tasks like these (how many cannot be")
+    assert "hold tasks out" in to_pass(replace(verdict, tasks=0))
     small = replace(verdict, gain=0.05, least_gain=0.1)
-    assert "is not above the least gain of 0.1" in what_would_pass(small)
+    assert "is not above the least gain of 0.1" in to_pass(small)
     live = (Refusal(Cause.NOTHING_NEW, "the learned policy is the live one"),)
     for least_gain in (0.0, -0.1):
         same = replace(verdict, gain=0.0, least_gain=least_gain, reasons=live)
-        assert what_would_pass(same).endswith("this is the live policy.")
+        assert to_pass(same).endswith("this is the live policy.")
     rounding = replace(verdict, gain=1e-17, upper=0.2)
-    assert what_would_pass(rounding).startswith("the held-out rollouts show no gain so far, but")
+    assert to_pass(rounding).startswith("the held-out rollouts show no gain so far, but")
     none = replace(verdict, gain=-0.1, upper=0.2)
-    assert "show no gain so far, but it may be up to +0.2000" in what_would_pass(none)
-    assert "rule out a larger one, so more rollouts like these would not help" in what_would_pass(
+    assert "show no gain so far, but it may be up to +0.2000" in to_pass(none)
+    assert to_pass(none).endswith("or try other arms.")
+    assert what_would_pass(none, "weights").endswith("or try another training.")
+    assert "rule out a larger one, so more rollouts like these would not help" in to_pass(
         replace(none, upper=0.0)
     )
 
@@ -311,7 +315,7 @@ def test_more_tasks_are_asked_for_while_too_few_decide() -> None:
     needed = verdict.tasks_needed
     assert needed is not None
     assert needed >= 10
-    assert f"about {math.ceil(needed) - 5} more held-out tasks" in what_would_pass(verdict)
+    assert f"about {math.ceil(needed) - 5} more held-out tasks" in to_pass(verdict)
 
 
 def test_more_tasks_are_asked_for_while_the_effective_sample_is_small() -> None:
@@ -338,7 +342,7 @@ def test_older_verdicts_without_causes_are_read_by_their_words() -> None:
     logged = logged_bandit(np.random.default_rng(0), [0.4, 0.6], 40)
     recorded = json.loads(to_json(as_recorded(verdict_of(logged, np.arange(40)))))
     del recorded["causes"]
-    assert "about" in what_would_pass(recorded_verdict(recorded))
+    assert "about" in to_pass(recorded_verdict(recorded))
     # As version 0.1.0 wrote them.
     recorded["refusals"] = [
         "the gain may be chance: with 95 % confidence (one-sided) it is at least -0.1",
@@ -347,9 +351,9 @@ def test_older_verdicts_without_causes_are_read_by_their_words() -> None:
     ]
     of_old = recorded_verdict(recorded)
     assert of_old.refusals == tuple(recorded["refusals"])
-    assert what_would_pass(of_old).endswith("do not remove the other reasons of the refusal.")
+    assert to_pass(of_old).endswith("do not remove the other reasons of the refusal.")
     of_old = replace(of_old, reasons=of_old.reasons[:2])
-    assert what_would_pass(of_old).endswith(f"is right ({of_old.gain:+.4f}).")
+    assert to_pass(of_old).endswith(f"is right ({of_old.gain:+.4f}).")
 
 
 def test_causes_of_a_newer_version_are_read_as_unknown() -> None:

@@ -153,8 +153,15 @@ def refuse_given(names: Iterable[str], when: str) -> None:
             raise click.UsageError(f"{name_shown} has no effect {when}. Leave it out.")
 
 
-def report_verdict(verdict: "Verdict", passed: str, refused: str) -> None:
-    """Print the gate's measurements and its verdict; if it refused, exit with code `REFUSED`."""
+def report_verdict(verdict: "Verdict", command: str, passed: str, refused: str) -> None:
+    """Print the gate's measurements and its verdict; if it refused, exit with code `REFUSED`.
+
+    Args:
+        verdict: The verdict.
+        command: The command that learned the candidate: `policy` or `weights`.
+        passed: A sentence about the candidate, if it passed.
+        refused: A sentence about the candidate, if it was refused.
+    """
     if verdict.tasks:
         _report_numbers(verdict)
     else:
@@ -165,7 +172,7 @@ def report_verdict(verdict: "Verdict", passed: str, refused: str) -> None:
     click.echo(f"The gate refused: {'; '.join(verdict.refusals)}. {refused}", err=True)
     from otel_lightning.learner.evaluate.to_pass import what_would_pass
 
-    click.echo(f"To pass: {what_would_pass(verdict)}", err=True)
+    click.echo(f"To pass: {what_would_pass(verdict, command)}", err=True)
     raise click.exceptions.Exit(REFUSED)
 
 

@@ -58,6 +58,6 @@ def export(store: str, form: str, output: Path, **settings: Any) -> None:
             err=True,
         )
     for reason, count in exported.left_out.items():
-        click.echo(f"{count} left out: {reason}.")
+        click.echo(f"{count:,} left out: {reason}.")
     for dropped, count in exported.without.items():
-        click.echo(f"{count} of them without {dropped}, which this format cannot hold.")
+        click.echo(f"{count:,} of them without {dropped}, which this format cannot hold.")

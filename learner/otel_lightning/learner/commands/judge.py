@@ -152,7 +152,7 @@ def _print_report(report: "Report", input_price: float | None, output_price: flo
         spread = "" if tally.mean_spread is None else f", mean spread {tally.mean_spread:.4g}"
         click.echo(f"{tally.name}: {number_of(tally.judged, 'rollout')} judged{mean}{spread}.")
         if tally.errors:
-            click.echo(f"{tally.errors} without a score, such as: {tally.first_error}", err=True)
+            click.echo(f"{tally.errors:,} without a score, such as: {tally.first_error}", err=True)
     for name, count in report.also_received.items():
         click.echo(
             f"{number_of(count, 'reward')} named '{name}' came from another source: --reward "

@@ -151,7 +151,7 @@ def policy(  # noqa: PLR0913 - one parameter per option
             f"reward was learned: a control is never promoted. {untouched}"
         )
     refused = f"Policy {learned.version} is kept for inspection; {untouched}"
-    report_verdict(learned.verdict, passed=passed, refused=refused)
+    report_verdict(learned.verdict, "policy", passed=passed, refused=refused)
 
 
 def report(learned: "Learned") -> None:

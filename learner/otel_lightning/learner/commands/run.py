@@ -151,7 +151,7 @@ def print_report(report: "Report", store: str) -> None:
     if not report.planned:
         click.echo(f"Run {report.run_id}: this shard has no rollout, so nothing was run.")
         return
-    before = f", {report.done_before} of them before this start" if report.done_before else ""
+    before = f", {report.done_before:,} of them before this start" if report.done_before else ""
     click.echo(f"Run {report.run_id}: {number_of(report.planned, 'rollout')}{before}.")
     click.echo(f"By the status of the last attempt: {in_words(report.statuses)}.")
     for note in _notes(report):

@@ -316,6 +316,7 @@ def print_learned(learned: "Learned", folder: Path) -> bool:
     try:
         report_verdict(
             learned.verdict,
+            "weights",
             passed=f"The fine-tuned model is in {folder}.",
             refused=f"The refused model is kept in {folder} for inspection.",
         )

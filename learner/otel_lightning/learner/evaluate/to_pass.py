@@ -10,9 +10,17 @@ from otel_lightning.learner.evaluate.refusals import BY_MORE_TASKS, Cause
 ROUNDING = 1e-9
 """Largest gain that is an error of rounding, as a share of the range of the rewards."""
 
+OTHERWISE = {"policy": "other arms", "weights": "another training"}
+"""What to try where more data would not help, by the command that learned."""
 
-def what_would_pass(verdict: Verdict) -> str:
-    """Estimate how many more held-out tasks the gate needs to pass, as a sentence."""
+
+def what_would_pass(verdict: Verdict, command: str) -> str:
+    """Estimate how many more held-out tasks the gate needs to pass, as a sentence.
+
+    Args:
+        verdict: The verdict that refused.
+        command: The command that learned the candidate: `policy` or `weights`.
+    """
     if not verdict.tasks:
         return "hold tasks out: collect rollouts of more tasks, or raise --held-out."
     causes = {reason.cause for reason in verdict.reasons}
@@ -20,7 +28,7 @@ def what_would_pass(verdict: Verdict) -> str:
     low, high = verdict.reward_range
     rounding = ROUNDING * (high - low)
     if Cause.NOTHING_NEW in causes or not verdict.gain - verdict.least_gain > rounding:
-        return _of_no_gain(verdict, causes)
+        return _of_no_gain(verdict, causes, OTHERWISE[command])
     if not causes & BY_MORE_TASKS:
         return "the number of held-out tasks is enough; remove the causes of the refusal."
     if_right = f"if the estimated gain is right ({decimal(verdict.gain, '+')})."
@@ -41,19 +49,19 @@ def what_would_pass(verdict: Verdict) -> str:
     )
 
 
-def _of_no_gain(verdict: Verdict, causes: Collection[Cause]) -> str:
+def _of_no_gain(verdict: Verdict, causes: Collection[Cause], otherwise: str) -> str:
     if Cause.NOTHING_NEW in causes:
-        return "learn again when there is more data, or try other arms: this is the live policy."
+        return f"learn again when there is more data, or try {otherwise}: this is the live policy."
     shown = "the held-out rollouts show no gain"
     if verdict.least_gain > 0 and verdict.gain > 0:
         shown = f"the gain is not above the least gain of {verdict.least_gain:g}"
     if verdict.upper > verdict.least_gain:
         return (
             f"{shown} so far, but it may be up to {decimal(verdict.upper, '+')}: learn again when "
-            "there is more data, or try other arms or another training."
+            f"there is more data, or try {otherwise}."
         )
     remedy = ", or a smaller --least-gain" if verdict.least_gain > 0 and verdict.gain > 0 else ""
     return (
         f"{shown}, and the held-out rollouts rule out a larger one, so more rollouts like these "
-        f"would not help: try other arms or another training{remedy}."
+        f"would not help: try {otherwise}{remedy}."
     )

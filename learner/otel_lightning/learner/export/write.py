@@ -222,7 +222,7 @@ def _why_nothing(
     if form.is_label and totals.has_only_ties:
         return _why_nothing_above(totals, 0.0, split, threshold)
     left_out = exported.left_out + Counter(unread)
-    reasons = "; ".join(f"{n} with {why}" for why, n in left_out.items())
+    reasons = "; ".join(f"{n:,} with {why}" for why, n in left_out.items())
     if exported.left_out or (unread and sum(unread.values()) == totals.rows):
         return (
             f"No row of split '{split}' can be written in this format: {reasons}. Record message "
@@ -244,7 +244,7 @@ def _why_nothing_above(totals: Overview, best: float, split: str, threshold: flo
     if totals.has_only_ties:
         return (
             f"All {totals.rows} advantages in split '{split}' are 0: credit '{totals.credit}' "
-            f"compares the rollouts of a task, and none of {totals.tasks} tasks has two rollouts "
+            f"compares the rollouts of a task, and none of {totals.tasks:,} tasks has two rollouts "
             "with different rewards. Collect several rollouts per task, or build the transitions "
             "with --credit identical. A lower --threshold would teach answers of unknown worth."
         )

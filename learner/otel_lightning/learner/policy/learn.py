@@ -122,7 +122,7 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
     rewarded = ~np.isnan(choices.rewards)
     if not data.in_train[rewarded].any():
         raise DataError(
-            f"All {rewarded.sum()} rollouts are held out, so there is nothing to learn from. "
+            f"All {rewarded.sum():,} rollouts are held out, so there is nothing to learn from. "
             "Collect rollouts of more tasks, or lower --held-out."
         )
     judged, parameters = _learn_and_judge(choices, data, request)

@@ -125,7 +125,7 @@ def number_arms(rows: pl.DataFrame, document: dict[str, Any], request: Request) 
     # Equal rewards have no gradient and no variance; the estimators would divide by 0.
     if rows["outcome"].min() == rows["outcome"].max():
         raise DataError(
-            f"All {rows.height} rewards for flag '{request.key}' are {rows['outcome'][0]:g}, so "
+            f"All {rows.height:,} rewards for flag '{request.key}' are {rows['outcome'][0]:g}, so "
             "they say nothing about the arms. Choose another reward with --reward."
         )
     return replace(as_choices(rows, arms), served=served)

@@ -175,7 +175,7 @@ def _would_pass(facts: Facts) -> str | None:
     gate = facts.run.gate
     if not gate or gate.get("passed"):
         return None
-    return what_would_pass(recorded_verdict(gate))
+    return what_would_pass(recorded_verdict(gate), facts.run.command)
 
 
 def _worse_of_weights(

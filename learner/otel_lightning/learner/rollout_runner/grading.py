@@ -299,4 +299,4 @@ def _named(reason: str, rollouts: Sequence[str]) -> str:
     names = ", ".join(sorted(rollouts)[:MAX_NAMED]) + (
         f" and {unnamed} more" if unnamed > 0 else ""
     )
-    return f"{len(rollouts)} not graded: {reason} ({names})."
+    return f"{len(rollouts):,} not graded: {reason} ({names})."

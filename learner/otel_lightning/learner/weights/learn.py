@@ -105,8 +105,8 @@ def agents(store: StoreLike) -> tuple[list[str], int]:
     names = sorted(rows["agent"].drop_nulls().unique().to_list())
     if not names:
         raise DataError(
-            f"None of the {len(rows)} transitions names its agent, so --each-agent has nothing to "
-            "separate. Leave it out to train one model."
+            f"None of the {len(rows):,} transitions names its agent, so --each-agent has nothing "
+            "to separate. Leave it out to train one model."
         )
     return names, rows["agent"].null_count()
 

@@ -126,4 +126,4 @@ def test_policy_that_is_the_live_one_is_refused_as_such() -> None:
     )
     assert again.verdict.gain == 0
     assert again.verdict.rollouts_needed == {}
-    assert what_would_pass(again.verdict).endswith("this is the live policy.")
+    assert what_would_pass(again.verdict, "policy").endswith("this is the live policy.")

@@ -294,7 +294,7 @@ def test_combinations_are_learned_for_each_kind_of_input(
     # The next round takes the propensity of each combination from the rules that were served.
     log_in_context(traces, served, 400)
     again = run("policy", store, flags, *features)
-    assert "1600 from trace, 400 from version" in again.output
+    assert "1,600 from trace, 400 from version" in again.output
     assert "the importance weights average" not in again.output + again.stderr
 
 

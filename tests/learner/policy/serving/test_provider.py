@@ -136,7 +136,7 @@ def test_next_round_learns_from_what_the_provider_served(
     log(traces, serve=client(LightningProvider(flags)), name="s", count=400)
     (row,) = traces.ask("SELECT version FROM policies")
     again = run("policy", store, flags, "--features", str(features))
-    assert "1600 from trace" in again.output, again.output
+    assert "1,600 from trace" in again.output, again.output
     assert "the importance weights average" not in again.output + again.stderr
     for options in (["--flags", str(flags)], ["--version", row["version"]]):
         words = ["evaluate", "--store", store, "--key", KEY, *options]

@@ -370,6 +370,6 @@ def _read(
         stored = store.column(f"SELECT count(*) FROM spans WHERE {OF_CHOSEN}")[0]
         if int(stored) > read:
             raise StoreError(
-                f"Only {read} of {stored} spans of the traces to derive were found. They are "
+                f"Only {read:,} of {stored:,} spans of the traces to derive were found. They are "
                 "searched for again in the whole table."
             )

@@ -140,7 +140,7 @@ def _check_repeated(rows: pl.DataFrame) -> None:
     repeated = rows.filter(pl.len().over("version", "task") > 1).height
     if repeated < MIN_REPEATED_SHARE * rows.height:
         raise DataError(
-            f"Only {repeated} of {rows.height} rollouts share their task with another one, so "
+            f"Only {repeated:,} of {rows.height:,} rollouts share their task with another one, so "
             "nothing can show that the arms were drawn regardless of the input, and frequencies "
             f"as propensities would be a guess. {ANYWAY}."
         )

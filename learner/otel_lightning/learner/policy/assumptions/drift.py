@@ -227,8 +227,8 @@ def mismatched(rows: pl.DataFrame, versions: Mapping[str, Mapping[str, float]]) 
             )
             if other.height:
                 sentences.append(
-                    f"{other.height} choices of arm '{arm}' by policy {version} have a propensity "
-                    f"of {other['propensity'][0]:g}, but that policy gives it {share:g}."
+                    f"{other.height:,} choices of arm '{arm}' by policy {version} have a "
+                    f"propensity of {other['propensity'][0]:g}, but that policy gives it {share:g}."
                 )
     return sentences + _at_once(rows)
 

@@ -34,7 +34,7 @@ class Missing:
     def __str__(self) -> str:
         """Say which share of each arm's rewards is missing, and how they were treated."""
         shares = ", ".join(
-            f"{arm} {missing / count:.1%} of {count}"
+            f"{arm} {missing / count:.1%} of {count:,}"
             for arm, (missing, count) in self.per_arm.items()
         )
         done = {DROP: "left out", WORST: "counted as the worst reward"}
@@ -97,7 +97,7 @@ def check_lost(per_arm: Mapping[str, tuple[int, int]]) -> None:
 
 
 def _shares(per_arm: Mapping[str, tuple[int, int]]) -> str:
-    return ", ".join(f"'{arm}' {m / n:.1%} of {n}" for arm, (m, n) in per_arm.items())
+    return ", ".join(f"'{arm}' {m / n:.1%} of {n:,}" for arm, (m, n) in per_arm.items())
 
 
 def _value(joined: pl.DataFrame, missing: Missing, worst: float | None) -> float:

@@ -193,11 +193,12 @@ def _check_shares_of_version(rows: pl.DataFrame) -> None:
         )
         if tests * shares.height * p_value < SIGNIFICANCE:
             raise DataError(
-                f"Arm '{arm}' was drawn for {number} of {total} {unit} ({number / total:.1%}), but "
-                f"its propensity is {propensity:.1%}: more than chance. Either the propensities "
-                "are wrong, or some rollouts were not recorded, or an arm was kept for several "
-                "tasks, such as those of a user; then make that the task id. If arms were drawn at "
-                "random for each task, --propensities random takes their frequencies."
+                f"Arm '{arm}' was drawn for {number:,} of {total:,} {unit} "
+                f"({number / total:.1%}), but its propensity is {propensity:.1%}: more than "
+                "chance. Either the propensities are wrong, or some rollouts were not "
+                "recorded, or an arm was kept for several tasks, such as those of a user; then "
+                "make that the task id. If arms were drawn at random for each task, "
+                "--propensities random takes their frequencies."
             )
 
 

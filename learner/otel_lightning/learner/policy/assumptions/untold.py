@@ -47,9 +47,9 @@ def check_untold(rows: pl.DataFrame) -> None:
         if len(some) * _p_value(rewards, lost, tasks) < SIGNIFICANCE:
             without, others = float(rewards[lost].mean()), float(rewards[~lost].mean())
             raise DataError(
-                f"Of arm '{arm}' {lost.sum()} choices have no propensity and a mean reward of "
-                f"{decimal(without)}; the other {(~lost).sum()} have {decimal(others)}: more than "
-                "chance. To leave them out would make an arm look better or worse than it is. "
+                f"Of arm '{arm}' {lost.sum():,} choices have no propensity and a mean reward of "
+                f"{decimal(without)}; the other {(~lost).sum():,} have {decimal(others)}: more "
+                "than chance. To leave them out would make an arm look better or worse than it is. "
                 "Record the propensity with each choice, however the rollout ends. If it is "
                 "missing for a reason that was there before the choice, say so with --task-by id."
             )

@@ -31,7 +31,7 @@ def at_worst(
     missing = np.isnan(compared.new.rewards)
     count, total = int((missing & held_out).sum()), int(held_out.sum())
     text = (
-        f"{count} of {total} held-out rollouts have no reward: if the arms that gain traffic "
+        f"{count:,} of {total:,} held-out rollouts have no reward: if the arms that gain traffic "
         f"failed in these and the others succeeded, the gain is at least {worst.lower:+.4g}. Send "
         "these rewards, or say with --missing what a missing one means: worst, a number, or drop "
         "if it is missing by chance, whatever the outcome"

@@ -79,7 +79,7 @@ class LoggedChoices:
     @property
     def notes(self) -> list[str]:
         """Sentences about the sources of the propensities and rollouts with several variants."""
-        origin = ", ".join(f"{count} from {source}" for source, count in self.sources.items())
+        origin = ", ".join(f"{count:,} from {source}" for source, count in self.sources.items())
         sentences = [f"Propensities: {origin}."]
         if "frequencies" in self.sources:
             sentences.append(
@@ -215,9 +215,9 @@ def _without_joint(store: Store, staged: pl.DataFrame, key: str) -> tuple[pl.Dat
     )
     if alone.is_empty():
         raise DataError(
-            f"All {joint_choices.height} choices of flag '{key}' were drawn together with those of "
-            "other flags, by a policy of several. Learn with its key, or collect rollouts in which "
-            f"'{key}' is drawn alone."
+            f"All {joint_choices.height:,} choices of flag '{key}' were drawn together with those "
+            "of other flags, by a policy of several. Learn with its key, or collect rollouts in "
+            f"which '{key}' is drawn alone."
         )
     return alone, joint_choices.height
 

@@ -145,9 +145,9 @@ def _check_finite(logged: pl.DataFrame) -> None:
     if huge.height:
         row = huge.row(0, named=True)
         raise DataError(
-            f"Rollout '{row['rollout_id']}' has a reward of {row['outcome']:g}, and {huge.height} "
-            f"of {logged.height} rollouts have one beyond {HUGE:g}, which cannot be computed with. "
-            "Send it again in another unit, or choose another with --reward."
+            f"Rollout '{row['rollout_id']}' has a reward of {row['outcome']:g}, and "
+            f"{huge.height:,} of {logged.height:,} rollouts have one beyond {HUGE:g}, which cannot "
+            "be computed with. Send it again in another unit, or choose another with --reward."
         )
 
 
@@ -175,7 +175,7 @@ def _check_propensities(logged: pl.DataFrame, key: str) -> None:
         row = impossible.row(0, named=True)
         raise DataError(
             f"Rollout '{row['rollout_id']}' has a propensity of {row['propensity']:g} for flag "
-            f"'{key}', and {impossible.height} of {logged.height} choices have such a one. A "
+            f"'{key}', and {impossible.height:,} of {logged.height:,} choices have such a one. A "
             f"propensity is a probability, above 0 (at least {1 / HUGE:g}) and at most 1; correct "
             "the flag's metadata."
         )

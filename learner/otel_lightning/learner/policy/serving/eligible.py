@@ -74,7 +74,7 @@ def check_gate(policy: Row) -> None:
             "which judges it."
         )
     reasons = "; ".join(gate["refusals"])
-    would_pass = what_would_pass(recorded_verdict(gate))
+    would_pass = what_would_pass(recorded_verdict(gate), "policy")
     raise RefusedError(
         f"The gate refused policy {policy['version']}: {reasons}. To pass: {would_pass}"
     )

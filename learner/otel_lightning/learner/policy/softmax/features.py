@@ -43,7 +43,7 @@ class Features:
             known = column[~np.isnan(column)]
             if len(known) < len(column):
                 sentences.append(
-                    f"Feature '{name}' is NULL for {len(column) - len(known)} of {len(column)} "
+                    f"Feature '{name}' is NULL for {len(column) - len(known):,} of {len(column):,} "
                     f"rollouts, which count as {'false' if self.binary else 'its mean'}."
                 )
             if len(known) and known.min() == known.max():
@@ -110,13 +110,13 @@ def read_features(store: Store, spec: dict[str, str], rollouts: pl.Series) -> Fe
         huge = np.abs(values[:, i]) > HUGE  # a square must be finite
         if huge.any():
             raise DataError(
-                f"Feature '{name}' is infinite, or beyond {HUGE:g}, for {huge.sum()} of "
-                f"{len(values)} rollouts, such as '{rollouts[int(huge.argmax())]}'. Correct: "
+                f"Feature '{name}' is infinite, or beyond {HUGE:g}, for {huge.sum():,} of "
+                f"{len(values):,} rollouts, such as '{rollouts[int(huge.argmax())]}'. Correct: "
                 f"{spec[name]}"
             )
         if np.isnan(values[:, i]).all():
             raise DataError(
-                f"Feature '{name}' is NULL for each of the {len(values)} rollouts. Correct: "
+                f"Feature '{name}' is NULL for each of the {len(values):,} rollouts. Correct: "
                 f"{spec[name]}"
             )
     return Features(tuple(spec), values)
@@ -143,7 +143,7 @@ def check_leaks(features: Features, rewards: Floats) -> None:
             text = f"its values alone tell the reward (correlation ratio {ratio:.3f})"
         if max(abs(correlation), ratio) > LEAK:
             raise DataError(
-                f"Feature '{name}' leaks the outcome: {text}, over {len(column)} rollouts. Use "
+                f"Feature '{name}' leaks the outcome: {text}, over {len(column):,} rollouts. Use "
                 "only what is known when the arm is chosen."
             )
 

@@ -66,7 +66,7 @@ def agree(judge: Sequence[float], labels: Sequence[float], seed: int = 0) -> Agr
         )
     levels = np.unique(np.concatenate([judge, labels])).astype(np.float64)
     if len(levels) > LEVELS:
-        raise DataError(f"{len(levels)} different values are too many to compare; round them.")
+        raise DataError(f"{len(levels):,} different values are too many to compare; round them.")
     counts = cross(judge, labels, levels)
     whole = bool(np.all(np.mod(labels, 1) == 0))
     # Not `round`, which rounds 0.5 to the even number.

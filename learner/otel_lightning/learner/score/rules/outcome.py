@@ -30,7 +30,7 @@ class Exclusion:
     def __str__(self) -> str:
         unnamed = len(self.ids) - MOST_NAMED
         named = ", ".join(self.ids[:MOST_NAMED]) + (f" and {unnamed} more" if unnamed > 0 else "")
-        return f"{len(self.ids)} left out: {self.reason} ({named})."
+        return f"{len(self.ids):,} left out: {self.reason} ({named})."
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
         raise DataError(f"awr's temperature must be above 0, not {settings.temperature:g}.")
     if len({e.advantage for e in examples}) < 2:  # noqa: PLR2004 - a difference takes two
         raise DataError(
-            f"All {len(examples)} completions of the train split have the same advantage, so awr "
+            f"All {len(examples):,} completions of the train split have the same advantage, so awr "
             "has no better ones to prefer. Collect rollouts that differ in their rewards, or build "
             "transitions with another --credit."
         )

@@ -55,7 +55,7 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:  # noq
     informative = [e for e in examples if e.advantage != 0]
     if not informative:
         raise DataError(
-            f"All {len(examples)} advantages of the train split are 0, so there is no gradient. "
+            f"All {len(examples):,} advantages of the train split are 0, so there is no gradient. "
             "Run the same tasks several times, and build transitions with --credit group."
         )
     return [

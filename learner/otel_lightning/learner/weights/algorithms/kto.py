@@ -51,7 +51,7 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
     if good in {0, len(informative)}:
         lowest = min((e.advantage for e in informative), default=threshold)
         raise DataError(
-            f"kto needs good and bad completions, but all {len(informative)} of the train split "
+            f"kto needs good and bad completions, but all {len(informative):,} of the train split "
             f"have an advantage {'above' if good else 'of at most'} {threshold:g} (the lowest is "
             f"{lowest:g}). Say with --threshold where good begins, build transitions with --credit "
             "group, or collect rollouts that differ in their rewards."

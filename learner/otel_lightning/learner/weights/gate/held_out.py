@@ -111,8 +111,8 @@ def _thin(verdict: Verdict) -> list[Refusal]:
     if verdict.rollouts == 0 or share >= MIN_EFFECTIVE_SHARE:
         return []
     text = (
-        f"the overlap is thin: the {verdict.rollouts} rollouts tell as much about the new weights "
-        f"as {verdict.effective_sample_size:.1f} of their own would ({share:.1%}; "
+        f"the overlap is thin: the {verdict.rollouts:,} rollouts tell as much about the new "
+        f"weights as {verdict.effective_sample_size:.1f} of their own would ({share:.1%}; "
         f"{MIN_EFFECTIVE_SHARE:.0%} needed: train fewer steps, or run the agent again with the "
         "new model)"
     )

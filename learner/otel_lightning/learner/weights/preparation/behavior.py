@@ -42,8 +42,8 @@ def with_behavior(
     sampled = Counter(e.temperature for e in tokenized.examples if e.temperature > 0)
     if not sampled:
         raise DataError(
-            f"All {len(tokenized.examples)} completions were decoded greedily (temperature 0), so "
-            f"{algorithm} has no probabilities to compare. Sample at temperature 1, or use rft."
+            f"All {len(tokenized.examples):,} completions were decoded greedily (temperature 0), "
+            f"so {algorithm} has no probabilities to compare. Sample at temperature 1, or use rft."
         )
     temperature = sampled.most_common(1)[0][0]
     comparable = []
@@ -68,7 +68,7 @@ def _check_models(missing: Sequence[Example], count: int, algorithm: str) -> Non
     if len(models) > 1:
         named = ", ".join(f"{name} ({n})" for name, n in models.most_common(4))
         raise DataError(
-            f"{len(missing)} of {count} completions have no usable logprobs, and {len(models)} "
+            f"{len(missing):,} of {count:,} completions have no usable logprobs, and {len(models)} "
             f"models wrote them: {named}. {algorithm} can compute only those of the model in "
             "--model. Record logprobs, or use rft, awr, dpo or kto."
         )

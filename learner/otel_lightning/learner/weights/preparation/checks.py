@@ -46,15 +46,15 @@ def check_template(rows: pl.DataFrame, tokenizer: PreTrainedTokenizerBase, path:
         return
     if tokenizer.chat_template is None:
         raise DataError(
-            f"The tokenizer in '{path}' has no chat template, and {len(needing)} of {len(rows)} "
-            "transitions have no token ids. Add the template (chat_template.jinja) of the server "
-            "that the agent used, or record token ids."
+            f"The tokenizer in '{path}' has no chat template, and {len(needing):,} of "
+            f"{len(rows):,} transitions have no token ids. Add the template (chat_template.jinja) "
+            "of the server that the agent used, or record token ids."
         )
     # One row is enough: a template writes tools or it does not.
     offering = needing.filter(pl.col("tools").is_not_null(), pl.col("tools") != "[]")
     if not offering.is_empty() and _drops_tools(offering.row(0, named=True), tokenizer):
         raise DataError(
-            f"The chat template in '{path}' leaves tool definitions out, but {len(offering)} "
+            f"The chat template in '{path}' leaves tool definitions out, but {len(offering):,} "
             "transitions offer tools: the model would learn from prompts that the agent's model "
             "never saw. Use the chat template of the server that the agent used."
         )
@@ -129,7 +129,7 @@ def _check_text(rows: pl.DataFrame, tokenizer: PreTrainedTokenizerBase, path: Pa
         differing += "".join(text.split()) not in "".join(decoded.split())
     if differing > compared / 2:
         raise DataError(
-            f"In {differing} of {compared} transitions the logged token ids, decoded by the "
+            f"In {differing:,} of {compared:,} transitions the logged token ids, decoded by the "
             f"tokenizer in '{path}', are not the text that was logged: another model wrote these "
             "traces. Give --model the one that did."
         )
@@ -162,13 +162,13 @@ def check_rewards(examples: Sequence[Example]) -> None:
     train = [e for e in examples if e.split == TRAIN]
     if not train:
         raise DataError(
-            f"All {len(examples)} transitions are held out, so there is nothing to learn from. "
+            f"All {len(examples):,} transitions are held out, so there is nothing to learn from. "
             "Lower --held-out when building transitions, or collect rollouts of more tasks."
         )
     # Not the rewards: in every rollout of two calls and one reward, they differ.
     if len(train) > 1 and len({e.advantage for e in train}) == 1:
         raise DataError(
-            f"All {len(train)} transitions of the train split have the advantage "
+            f"All {len(train):,} transitions of the train split have the advantage "
             f"{train[0].advantage:g}: nothing tells good from bad. Collect rollouts that differ in "
             "their rewards."
         )
@@ -188,7 +188,7 @@ def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
         )
     models = Counter(e.model for e in examples if e.model)
     if len(models) > 1:
-        named = ", ".join(f"{name} ({count})" for name, count in models.most_common(4))
+        named = ", ".join(f"{name} ({count:,})" for name, count in models.most_common(4))
         sentences.append(f"{len(models)} models wrote these transitions: {named}.")
     temperatures = Counter(e.temperature for e in examples)
     other = sum(count for t, count in temperatures.items() if t != 1)
