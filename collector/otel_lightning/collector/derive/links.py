@@ -36,29 +36,29 @@ def ties(parsed: ParsedRows) -> Ties:
         Keys prefixed by their kind: `rollout:`, `conversation:`, `response:`, `history:`,
         `failure:`, `answer:`, `message:`, `asks:`, `ran:`, `sdk:` and `framework:`.
     """
-    tied: dict[tuple[str, str], None] = {}
+    own_keys: dict[tuple[str, str], None] = {}
     for (trace_id, _), name in parsed.rollout_ids.items():
-        tied[trace_id, f"rollout:{name}"] = None
+        own_keys[trace_id, f"rollout:{name}"] = None
     for (trace_id, _), name in parsed.conversation_ids.items():
-        tied[trace_id, f"conversation:{name}"] = None
+        own_keys[trace_id, f"conversation:{name}"] = None
         if name.startswith(conversations.RESPONSE):  # an agent's span may state a response
-            tied[trace_id, f"response:{name}"] = None
-    tied.update(dict.fromkeys(runtime_messages.keys(parsed.messages)))
+            own_keys[trace_id, f"response:{name}"] = None
+    own_keys.update(dict.fromkeys(runtime_messages.keys(parsed.messages)))
     for call in parsed.calls:
         trace_id = call.trace_id
         history = call.history
         for prefix in history.prefixes:
-            tied[trace_id, f"history:{prefix}"] = None
+            own_keys[trace_id, f"history:{prefix}"] = None
         for whole in history.with_answer:
-            tied[trace_id, f"history:{whole}"] = None
+            own_keys[trace_id, f"history:{whole}"] = None
         previous = call.request_params.get("previous_response_id")
         # Some packages write the id of the previous response as the conversation id.
         for response in (call.response_id, previous, call.conversation_id):
             if response:
-                tied[trace_id, f"response:{response}"] = None
+                own_keys[trace_id, f"response:{response}"] = None
         own = equal_keys.trace_keys(call, parsed.nodes)
-        tied.update(((trace_id, key), None) for key in own)
-    traces, keys = list(map(itemgetter(0), tied)), list(map(itemgetter(1), tied))
+        own_keys.update(((trace_id, key), None) for key in own)
+    traces, keys = list(map(itemgetter(0), own_keys)), list(map(itemgetter(1), own_keys))
     of_tools = [*_of_tools(parsed), *_of_sdks(parsed)]
     return Ties(
         traces + [trace for trace, _, _ in of_tools],

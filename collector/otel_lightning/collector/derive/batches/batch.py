@@ -67,7 +67,7 @@ class Batch:
         self._continued = ParsedRows()
         self._large: dict[str, ParsedRows] = {}  # large traces that were read as a whole
         self._late: dict[str, ParsedRows] = {}  # the late spans of large traces that are kept
-        self._tied = Ties([], [], [])
+        self._keys = Ties([], [], [])
         self._cache, self._trial_schemas = cache, trial_schemas
         self._portioning = None if trial_schemas else portioning
         self._portions = Portions()
@@ -106,11 +106,11 @@ class Batch:
         if not self._portioning.applies(sum(len(one) for one in batches)):
             return _table(self._read(batches, logs, are_picked=True))
         small, long = split_by_size(pa.Table.from_batches(batches), LARGE_SPANS)
-        tied = self._read_in_portions(small, logs, self._portioning)
+        keys = self._read_in_portions(small, logs, self._portioning)
         if len(long):
             of_long = logs.filter(pc.is_in(logs["trace_id"], value_set=pc.unique(long["trace_id"])))
-            tied.add(self._read(long.to_batches(), of_long, are_picked=True))
-        return _table(tied)
+            keys.add(self._read(long.to_batches(), of_long, are_picked=True))
+        return _table(keys)
 
     def _read(self, spans: Iterable[pa.RecordBatch], logs: pa.Table, *, are_picked: bool) -> Ties:
         given = from_arrow.spans(spans, self._memory), from_arrow.logs(logs), self._memory
@@ -119,27 +119,27 @@ class Batch:
         if self._cache is not None and trial is None:
             self._large |= large(some)
         complete_calls(some)
-        tied = ties(some)
+        keys = ties(some)
         self._parsed.add(some)
-        self._outside_portions.append(tied)
-        self._note_read(some.trace_ids(), tied, are_picked=are_picked)
-        return tied
+        self._outside_portions.append(keys)
+        self._note_read(some.trace_ids(), keys, are_picked=are_picked)
+        return keys
 
     def _read_in_portions(self, spans: pa.Table, logs: pa.Table, portioning: Portioning) -> Ties:
         self._portions = Portions.of(spans, logs, portioning)
-        tied = Ties([], [], [])
+        keys = Ties([], [], [])
         for own in self._portions.ties():
-            tied.add(own)
-        self._note_read(self._portions.traces(), tied, are_picked=True)
-        return tied
+            keys.add(own)
+        self._note_read(self._portions.traces(), keys, are_picked=True)
+        return keys
 
-    def _note_read(self, traces: set[str], tied: Ties, *, are_picked: bool) -> None:
+    def _note_read(self, traces: set[str], keys: Ties, *, are_picked: bool) -> None:
         if are_picked:
             self._picked |= traces
         if self._cache is not None:
             self._cache.drop(traces)
             self._cache.large.drop(traces)
-            self._tied.add(tied)
+            self._keys.add(keys)
 
     def recall(self, trace_ids: Iterable[str]) -> pa.Table:
         """Add traces that the cache has, instead of reading them; return their keys as `read` does.
@@ -147,10 +147,10 @@ class Batch:
         Raises:
             KeyError: If one of them is not kept.
         """
-        some, tied = (self._cache or ParsedTraces()).of(trace_ids)
+        some, keys = (self._cache or ParsedTraces()).of(trace_ids)
         self._recalled.add(some)
-        self._outside_portions.append(tied)
-        return _table(tied)
+        self._outside_portions.append(keys)
+        return _table(keys)
 
     def resume(
         self, trace_id: str, spans: Iterable[pa.RecordBatch], logs: pa.Table | None, count: int
@@ -185,9 +185,9 @@ class Batch:
         self._continued.add(some)
         if logs is not None:
             self._picked.add(trace_id)
-        tied = ties(some)
-        self._outside_portions.append(tied)
-        return _table(tied)
+        keys = ties(some)
+        self._outside_portions.append(keys)
+        return _table(keys)
 
     def assemble_rows(self) -> None:
         """Derive the rows of all traces. Call it once, after the last `read`."""
@@ -202,7 +202,7 @@ class Batch:
         self.sizes = sizes([*self._portions.counts(), Counts.of(derived, spans_of)])
         if self._cache is not None and copies is not None:
             growing = self._growing(derived, copies) - self._large.keys()
-            self._cache.keep(copies, self._tied, growing)
+            self._cache.keep(copies, self._keys, growing)
             recalled = self._recalled.trace_ids()
             own = by_trace(derived, growing | recalled)
             self._written = {trace_id: values_of(rows) for trace_id, rows in own.items()}
@@ -290,5 +290,5 @@ class Batch:
         return traces & own
 
 
-def _table(tied: Ties) -> pa.Table:
-    return pa.Table.from_arrays([pa.array(one, pa.string()) for one in tied], schema=TIES)
+def _table(keys: Ties) -> pa.Table:
+    return pa.Table.from_arrays([pa.array(one, pa.string()) for one in keys], schema=TIES)

@@ -70,7 +70,7 @@ class Portion:
     spans: pa.Table
     logs: pa.Table
     traces: set[str]
-    tied: Ties
+    ties: Ties
     tables: Tables
     """The rows of the tables with a trace id."""
     tasks: dict[str, str]
@@ -105,7 +105,7 @@ class Portions:
     def ties(self) -> Iterator[Ties]:
         """Yield the keys of each portion."""
         for one in self._portions:
-            yield one.tied
+            yield one.ties
 
     def take_tied(self, others: Sequence[Ties], memory: MessageMemory) -> ParsedRows:
         """Drop the rows of the traces that are tied to a trace outside of their portion.
@@ -124,7 +124,7 @@ class Portions:
             first = set(tied_outside[number])
             first |= {trace for name, trace in one.stated_by.items() if named[name] > 1}
             if first:
-                parsed.add(_taken(one, _together(one.tied, first), memory))
+                parsed.add(_taken(one, _together(one.ties, first), memory))
         return parsed
 
     def tasks(self) -> dict[str, str]:
@@ -180,7 +180,7 @@ def _derived(spans: pa.Table, logs: pa.Table, schemas: Mapping[str, pa.Schema]) 
     """Derive some whole traces as if no other trace was tied to them."""
     own = _of_traces(logs, pc.unique(spans["trace_id"]))
     parsed = _parsed(spans, own, MessageMemory())
-    tied = ties(parsed)
+    keys = ties(parsed)
     derived = assemble_rows(parsed)
     spans_of = parsed.spans_by_trace()
     counts = Counts.of(derived, spans_of)
@@ -188,7 +188,7 @@ def _derived(spans: pa.Table, logs: pa.Table, schemas: Mapping[str, pa.Schema]) 
     tables: Tables = defaultdict(list)
     for name, rows in to_arrow.tables(derived, schemas):
         tables[name].append(rows)
-    return Portion(spans, own, {*spans_of}, tied, tables, tasks, derived.tasks_stated_by, counts)
+    return Portion(spans, own, {*spans_of}, keys, tables, tasks, derived.tasks_stated_by, counts)
 
 
 def _parsed(spans: pa.Table, logs: pa.Table, memory: MessageMemory) -> ParsedRows:
@@ -198,10 +198,10 @@ def _parsed(spans: pa.Table, logs: pa.Table, memory: MessageMemory) -> ParsedRow
     return parsed
 
 
-def _tied_outside(tied: Sequence[Ties], count: int) -> list[set[str]]:
+def _tied_outside(ties_by_portion: Sequence[Ties], count: int) -> list[set[str]]:
     """Return the traces of each of the first `count` portions that are tied to another portion."""
     holders: dict[str, int] = {}
-    for number, one in enumerate(tied):
+    for number, one in enumerate(ties_by_portion):
         for key in one.key:
             if holders.setdefault(key, number) != number:
                 holders[key] = SEVERAL
@@ -211,14 +211,14 @@ def _tied_outside(tied: Sequence[Ties], count: int) -> list[set[str]]:
             for trace_id, seeks in zip(one.trace_id, one.seeks, strict=True)
             if holders.get(seeks, number) != number
         }
-        for number, one in enumerate(tied[:count])
+        for number, one in enumerate(ties_by_portion[:count])
     ]
 
 
-def _together(tied: Ties, first: Iterable[str]) -> set[str]:
+def _together(own: Ties, first: Iterable[str]) -> set[str]:
     """Return these traces, and all traces of their portion that are tied to them."""
     groups = Groups[tuple[str, bool]]()  # of traces (True) and keys (False)
-    for trace_id, key, seeks in zip(*tied, strict=True):
+    for trace_id, key, seeks in zip(*own, strict=True):
         groups.join((trace_id, True), (key, False))
         groups.join((trace_id, True), (seeks, False))
     wanted = {groups.root((trace_id, True)) for trace_id in first}

@@ -170,21 +170,14 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     answer = _content(span, keys.output)
     if answer == "null":  # how Logfire writes that there is none
         answer = None
-    whole = json_text.as_object(answer)
-    # Genkit keeps the provider's own response as `raw` or `custom` beside its own form.
-    response = without_made_up_id(whole.get("raw") or whole.get("custom") or answer)
     is_streamed = keys.output == PAYLOADS[1] or call.request_params.get("stream") is True
-    if not payloads.fill_from_response(call, response):
-        call.output_messages = payloads.answer(answer)
-        is_answered = any(message["parts"] for message in call.output_messages or ())
-        if is_streamed and not is_answered:  # a text that is JSON
-            answer = span.attributes.get(keys.output or "")
-            call.output_messages = payloads.answer(answer)
-    _fill_counts(call, span, keys, whole)
+    streamed = span.attributes.get(keys.output or "") if is_streamed else None
+    is_text = _fill_answer(call, answer, streamed)
+    _fill_counts(call, span, keys, json_text.as_object(answer))
     (reason, *_) = semconv.finish_reasons(span.attributes)
     call.finish_reason = call.finish_reason or finish.reason(reason)
     span_rows.completed(call, *(span.attributes.get(key) for key in keys[1:3] if key))
-    if is_streamed and isinstance(answer, str):
+    if is_streamed and is_text:
         call.content = "truncated"  # a stream's text, without the tool calls if there were any
     return span_rows.without_doubtful_reason(call, reason)
 
@@ -197,6 +190,29 @@ def _fill_requested_model(call: LlmCall, span: Span, keys: Keys) -> None:
     call.request_model = call.request_model or (named if "/" in named else None)
     if call.provider is None and "/" in (call.request_model or ""):
         call.provider, _, call.request_model = (call.request_model or "").partition("/")
+
+
+def _fill_answer(call: LlmCall, answer: Any, streamed: str | None) -> bool:
+    """Set the output from a provider's response, or from an answer in another form.
+
+    Args:
+        call: The call.
+        answer: The answer: parsed JSON, or a text.
+        streamed: The same as it was written, if it was streamed.
+
+    Returns:
+        Whether the answer is a text.
+    """
+    whole = json_text.as_object(answer)
+    # Genkit keeps the provider's own response as `raw` or `custom` beside its own form.
+    response = without_made_up_id(whole.get("raw") or whole.get("custom") or answer)
+    if not payloads.fill_from_response(call, response):
+        call.output_messages = payloads.answer(answer)
+        is_answered = any(message["parts"] for message in call.output_messages or ())
+        if streamed is not None and not is_answered:  # a text that is JSON
+            answer = streamed
+            call.output_messages = payloads.answer(answer)
+    return isinstance(answer, str)
 
 
 def _fill_counts(call: LlmCall, span: Span, keys: Keys, response: dict[str, Any]) -> None:

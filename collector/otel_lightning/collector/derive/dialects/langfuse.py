@@ -80,23 +80,33 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         call.output_messages = payloads.answer(answer if is_answer else text)
     reason = finish.reason(_metadata_text(span, "metadata.finish_reason"))
     call.finish_reason = call.finish_reason or reason
-    model, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
-    call.request_model = model and model.strip('"')  # LangChain writes it with or without quotes
-    if call.request_params.get("stream") is True:  # JavaScript: the model of a stream is not read
-        call.request_model = call.request_model or name
-        call.lost_ids = True  # its outputs lack the ids of tool calls; its inputs have them
-    # A name that is the requested one may only be an echo of the request.
-    call.response_model = call.response_model or (None if name == call.request_model else name)
+    # Of a stream, JavaScript's SDK reads neither the model nor the ids of tool calls, which the
+    # inputs have.
+    call.lost_ids = is_streamed = call.request_params.get("stream") is True
+    _fill_models(call, span, is_streamed=is_streamed)
     token_counts.fill_usage(call, _usage(json_text.parse(_text(span, "usage_details"))))
     costs = json_text.as_object(json_text.parse(_text(span, "cost_details")))
     call.cost = call.cost or number(costs.get("total")) or None  # it is 0 for a call that failed
     if _text(span, "level") == "ERROR":
-        call.error_type = call.error_type or "_OTHER"
-        call.error_message = call.error_message or _text(span, "status_message")
-        call.request_model = call.request_model or call.response_model
-        call.response_model = None  # the call failed: no model answered
-        call.lost_system = _lacks_instructions(call, span)
+        _note_failure(call, span)
     return span_rows.completed(call, _text(span, "input"), text, cut=call.lost_system)
+
+
+def _fill_models(call: LlmCall, span: Span, *, is_streamed: bool) -> None:
+    model, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
+    call.request_model = model and model.strip('"')  # LangChain writes it with or without quotes
+    if is_streamed:
+        call.request_model = call.request_model or name
+    # A name that is the requested one may only be an echo of the request.
+    call.response_model = call.response_model or (None if name == call.request_model else name)
+
+
+def _note_failure(call: LlmCall, span: Span) -> None:
+    call.error_type = call.error_type or "_OTHER"
+    call.error_message = call.error_message or _text(span, "status_message")
+    call.request_model = call.request_model or call.response_model
+    call.response_model = None  # no model answered
+    call.lost_system = _lacks_instructions(call, span)
 
 
 def _lacks_instructions(call: LlmCall, span: Span) -> bool:

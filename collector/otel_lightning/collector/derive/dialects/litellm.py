@@ -15,7 +15,14 @@ from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.attributes import flattened, reading
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.messages import payloads, token_counts, tool_parts, tool_values
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
+from otel_lightning.collector.derive.rows import (
+    AgentRun,
+    Attributes,
+    LlmCall,
+    Retrieval,
+    Span,
+    ToolCall,
+)
 from otel_lightning.collector.derive.text import json_text
 
 NAME = "litellm"
@@ -75,30 +82,40 @@ def _read_request(span: Span) -> LlmCall:
     # A task of its own ends the span of a stream, when its reader may have made the next call.
     is_streamed = attributes.get("llm.is_streaming") == "True" or attributes.get(STREAMED) == "true"
     call.late_end = is_streamed or call.request_params.get("stream") is True
-    functions = next(filter(None, (flattened.nested(attributes, key) for key in OFFERED)), ())
-    call.tool_definitions = call.tool_definitions or tool_values.flat_tools(functions)
-    requests = [
-        tool_parts.tool_call_part(None, item["function_call"].get("name"), arguments)
-        for item in flattened.nested(attributes, "gen_ai.completion.")
-        if "function_call" in item and (arguments := item["function_call"].get("arguments"))
-    ]
-    if (reading.integer(attributes, DECLARED) or 0) > len(call.tool_definitions or ()):
-        call.tool_definitions = None
-    if (model := _routed_model(call, attributes.get(ROUTED))) != call.request_model:
-        # The proxy also puts its own name of the model into the response.
-        is_own = call.response_model == call.request_model
-        call.request_model, call.response_model = model, None if is_own else call.response_model
+    _settle_models(call, attributes.get(ROUTED))
+    _fill_tools(call, attributes)
     if (attributes.get(ROUTE) or "").endswith("responses") and call.content == "full":
         # The request's instructions are not written.
         roles = [message["role"] for message in call.input_messages or ()]
         call.content = "full" if "system" in roles else "truncated"
     call.cost = call.cost or None  # it is 0 for a model whose price LiteLLM does not know
-    # The output has the finish reason, but no part for the tool calls.
-    if requests and call.output_messages and not span_rows.asks_for_tools(call):
-        call.output_messages[0]["parts"] += requests
     counted = json_text.parse_literal(attributes.get("metadata.usage_object", ""))
     token_counts.fill_usage(call, token_counts.usage(counted))
     return call
+
+
+def _settle_models(call: LlmCall, routed: str | None) -> None:
+    """Replace the proxy's own name of the model by the model that the provider was asked for."""
+    if (model := _routed_model(call, routed)) == call.request_model:
+        return
+    # The proxy also puts its own name of the model into the response.
+    is_own = call.response_model == call.request_model
+    call.request_model, call.response_model = model, None if is_own else call.response_model
+
+
+def _fill_tools(call: LlmCall, attributes: Attributes) -> None:
+    """Set the tools that are offered, and the tool calls, which the output does not have."""
+    functions = next(filter(None, (flattened.nested(attributes, key) for key in OFFERED)), ())
+    call.tool_definitions = call.tool_definitions or tool_values.flat_tools(functions)
+    if (reading.integer(attributes, DECLARED) or 0) > len(call.tool_definitions or ()):
+        call.tool_definitions = None
+    if not call.output_messages or span_rows.asks_for_tools(call):
+        return
+    call.output_messages[0]["parts"] += [
+        tool_parts.tool_call_part(None, item["function_call"].get("name"), arguments)
+        for item in flattened.nested(attributes, "gen_ai.completion.")
+        if "function_call" in item and (arguments := item["function_call"].get("arguments"))
+    ]
 
 
 def _routed_model(call: LlmCall, routed: str | None) -> str | None:

@@ -86,6 +86,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     named = _value(span, "mlflow.llm.provider") or inside
     call.provider = named or _value(span, "mlflow.message.format")
     spread = _spread(span)
+    # The response that is spread has the model that answered under this key.
     call.request_model = None if spread else _value(span, "model")
     sent, answer = (_value(span, f"mlflow.span{side}") for side in ("Inputs", "Outputs"))
     for form in (pydantic_ai_messages, llama_index_messages):
@@ -99,19 +100,28 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     _fill_answer(call, answer)
     for piece in _ends(span):
         langchain_results.fill(call, piece)
-    model = _value(span, "mlflow.llm.model")
-    call.request_model = call.request_model or model
-    if isinstance(call.request_model, str):  # DSPy's begins with the provider
-        call.request_model = call.request_model.removeprefix(f"{call.provider}/")
+    _settle_models(
+        call,
+        _value(span, "mlflow.llm.model"),
+        is_answered=is_providers and isinstance(answer, dict),
+    )
     offered = tool_values.flat_tools(_value(span, "mlflow.chat.tools"))
     # The last one is [] (the request offers no tools) or None (unknown).
     call.tool_definitions = call.tool_definitions or offered or call.tool_definitions
     token_counts.fill_usage(call, _usage(span))
     if isinstance(answer, dict):
-        call.response_model = call.response_model or (model if is_providers else None)
         token_counts.fill_usage(call, token_counts.usage(answer.get("usage")))
     sources = [span.attributes.get(f"mlflow.span{side}") for side in ("Inputs", "Outputs")]
     return span_rows.completed(call, *sources)
+
+
+def _settle_models(call: LlmCall, model: Any, *, is_answered: bool) -> None:
+    """Set the models that the payloads do not name from MLflow's own attribute."""
+    call.request_model = call.request_model or model
+    if isinstance(call.request_model, str):  # DSPy's begins with the provider
+        call.request_model = call.request_model.removeprefix(f"{call.provider}/")
+    if is_answered:
+        call.response_model = call.response_model or model
 
 
 def _fill_frameworks_request(

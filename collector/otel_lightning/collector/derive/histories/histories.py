@@ -103,7 +103,7 @@ def _short_history(call: LlmCall) -> History | None:
         role = message["role"]
         content = None if role == "tool" else texts(message)
         if content is None:
-            return _short_history_of_tools(sent[place:], answered[0], chain, before, prefixes)
+            return _short_history_with_tools(sent[place:], answered[0], chain, before, prefixes)
         if role != before or role != ASSISTANT:
             if before == ASSISTANT:
                 prefixes.append(_digest(chain))
@@ -112,7 +112,7 @@ def _short_history(call: LlmCall) -> History | None:
         before = role
     answer = texts(answered[0])
     if answer is None:
-        return _short_history_of_tools([], answered[0], chain, before, prefixes)
+        return _short_history_with_tools([], answered[0], chain, before, prefixes)
     input_hash = _digest(chain)
     if before == ASSISTANT:
         prefixes.append(input_hash)
@@ -121,7 +121,7 @@ def _short_history(call: LlmCall) -> History | None:
     return _HISTORY((prefixes, [_digest(chain + answer)], input_hash, False, [], (), False, True))
 
 
-def _short_history_of_tools(
+def _short_history_with_tools(
     rest: list[Message], answer: Message, chain: bytes, before: str, prefixes: list[str]
 ) -> History:
     """Return a short history whose first messages are plain text.

@@ -171,9 +171,8 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
         cut = cut or _says_cut(call, attributes)
     lost = span.scope_name in LOSSY and _note_losses(call, span, attributes)
     call = span_rows.completed(call, cut=cut or lost)
-    in_javascript = lost and span.scope_name == lost_items.IN_JAVASCRIPT
-    if in_javascript and call.finish_reason == "stop" and call.tool_definitions:
-        call.finish_reason = None  # an answer whose tool calls are left out has `completed`, too
+    if lost and _may_have_asked(call):
+        call.finish_reason = None
     return span_rows.without_doubtful_reason(call, settings.reasons[0])
 
 
@@ -246,6 +245,16 @@ def _note_losses(call: LlmCall, span: Span, attributes: Attributes) -> bool:
     if scope_name in LAST_PIECES:
         return _has_text(call)
     return scope_name in OPENLIT and _lost_items(call, scope_name, attributes)
+
+
+def _may_have_asked(call: LlmCall) -> bool:
+    """Return whether an answer that ends with `stop` may have asked for tools.
+
+    OpenLIT for JavaScript leaves out tool calls; an answer that had some ends with `completed`, as
+    any other.
+    """
+    in_javascript = call.scope_name == lost_items.IN_JAVASCRIPT
+    return in_javascript and call.finish_reason == "stop" and bool(call.tool_definitions)
 
 
 def _is_scrubbed(attributes: Attributes) -> bool:

@@ -36,18 +36,18 @@ class WaitingRequests:
             return request
         start = execution.start_ns or 0
         self._stack(start - 1)
-        return self._match(execution) or self._tied(execution, start)
+        return self._match(execution) or self._match_of_same_start(execution, start)
 
-    def _tied(self, execution: ToolCall, start: int) -> Request | None:
+    def _match_of_same_start(self, execution: ToolCall, start: int) -> Request | None:
         """Return the best match among the requests of calls that started with the execution.
 
         They come last: JavaScript's clock counts in milliseconds, so the next call may seem to
         start with the tool that the call before it asked for.
         """
-        tied = list(takewhile(lambda one: _start(one) == start, reversed(self._later or ())))
-        if not tied:
+        same_start = list(takewhile(lambda one: _start(one) == start, reversed(self._later or ())))
+        if not same_start:
             return None
-        others = WaitingRequests([one for one in tied if not one.is_joined])
+        others = WaitingRequests([one for one in same_start if not one.is_joined])
         others._stack(start)
         return others._match(execution)
 
