@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate.betting import Scores, lower_bound
-from otel_lightning.learner.evaluate.paired import Pair, PairedComparison, compare
+from otel_lightning.learner.evaluate.paired import Pair, PairedComparison, compare_sides
 
 Floats = NDArray[np.float64]
 Sides = tuple[Floats, Floats]
@@ -108,7 +108,7 @@ def by_pair(rewards: Floats) -> dict[Pair, float]:
 
 def judged(sides: Sides, low: float, rng: np.random.Generator) -> Iterable[bool]:
     base, other = sides
-    found: PairedComparison = compare(
+    found: PairedComparison = compare_sides(
         ("base", by_pair(base)), ("other", by_pair(other)), reward_range=(low, 1.0)
     )
     significant = found.p_value < ALPHA

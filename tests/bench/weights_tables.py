@@ -8,7 +8,7 @@ import numpy as np
 from weights_agents import Problem
 from weights_cells import Cell, Cells
 
-from otel_lightning.learner.evaluate.paired import PairedComparison, compare
+from otel_lightning.learner.evaluate.paired import PairedComparison, compare_sides
 
 BASE = "base"
 CONTROLS = ("SFT on everything", "rft, shuffled rewards")
@@ -128,7 +128,7 @@ class Table:
 
     def gain(self, name: str, heat: str, over: str = BASE) -> PairedComparison:
         """Compare two models on the same tasks; a task is one observation, in all seeds."""
-        return compare((over, self._pairs(over, heat)), (name, self._pairs(name, heat)))
+        return compare_sides((over, self._pairs(over, heat)), (name, self._pairs(name, heat)))
 
     def _pairs(self, name: str, heat: str) -> dict[tuple[str, int], float]:
         cells: Sequence[Cell] = self._cells[name]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from otel_lightning.learner import DataError
-from otel_lightning.learner.evaluate.paired import Pair, Side, _bound, compare
+from otel_lightning.learner.evaluate.paired import Pair, Side, _bound, compare_sides
 from otel_lightning.learner.evaluate.reward_range import Rewards
 
 
@@ -25,7 +25,7 @@ def test_mcnemar_is_the_binomial_tail_of_the_discordant_pairs(
     better: int, worse: int, p: float
 ) -> None:
     base, other = counted(better, worse, 30)
-    comparison = compare(("a", base), ("b", other))
+    comparison = compare_sides(("a", base), ("b", other))
     assert comparison.test == "McNemar's exact test"
     assert comparison.p_value == pytest.approx(p)
     assert comparison.gain == pytest.approx((better - worse) / (better + worse + 30))
@@ -33,7 +33,7 @@ def test_mcnemar_is_the_binomial_tail_of_the_discordant_pairs(
 
 def test_gain_on_all_of_three_tasks_is_no_proof() -> None:
     base, other = counted(3, 0, 0)
-    comparison = compare(("a", base), ("b", other))
+    comparison = compare_sides(("a", base), ("b", other))
     assert (comparison.gain, comparison.p_value, comparison.passed) == (1.0, 1 / 8, False)
     assert "p = 0.12 is not below 0.05" in comparison.refusals[0]
 
@@ -43,10 +43,10 @@ def test_real_gain_passes_and_a_greater_least_gain_refuses_it() -> None:
     levels = rng.uniform(0.2, 0.6, (80, 1))
     base = (rng.random((80, 4)) < levels).astype(float)
     other = (rng.random((80, 4)) < levels + 0.25).astype(float)
-    comparison = compare(("a", rewards(base)), ("b", rewards(other)))
+    comparison = compare_sides(("a", rewards(base)), ("b", rewards(other)))
     assert comparison.passed
     assert comparison.lower < 0.25 < comparison.upper
-    refused = compare(("a", rewards(base)), ("b", rewards(other)), least_gain=0.3)
+    refused = compare_sides(("a", rewards(base)), ("b", rewards(other)), least_gain=0.3)
     assert not refused.passed
     assert "not above 0.3" in refused.refusals[0]
 
@@ -57,7 +57,7 @@ def test_equal_arms_pass_in_about_one_of_twenty_comparisons() -> None:
     for _ in range(100):
         levels = rng.uniform(0, 1, (25, 1))
         both = (rng.random((2, 25, 2)) < levels).astype(float)
-        passed += compare(("a", rewards(both[0])), ("b", rewards(both[1]))).passed
+        passed += compare_sides(("a", rewards(both[0])), ("b", rewards(both[1]))).passed
     assert passed <= 13  # of 100 at level .05: 14 or more happen once in 2,000 times
 
 
@@ -73,34 +73,36 @@ def test_candidate_that_fails_all_samples_of_some_tasks_passes_as_seldom_as_alph
         drawn = rng.random((2, tasks, samples))
         base = drawn[0] < np.where(lost, 1.0, 1 - better)
         other = drawn[1] < np.where(lost, 0.0, 1.0)
-        passed += compare(("a", rewards(base)), ("b", rewards(other))).passed
+        passed += compare_sides(("a", rewards(base)), ("b", rewards(other))).passed
     assert passed <= 6  # of 60 at level .05: 7 or more happen once in 33 times
 
 
 def test_least_gain_that_most_tasks_exceed_is_not_passed_for_want_of_a_loss() -> None:
     base, other = counted(10, 0, 0)
-    assert compare(("a", base), ("b", other)).passed
+    assert compare_sides(("a", base), ("b", other)).passed
     # A candidate that succeeds in 8 of 10 cases does so on ten tasks once in ten times.
-    assert not compare(("a", base), ("b", other), least_gain=0.8).passed
+    assert not compare_sides(("a", base), ("b", other), least_gain=0.8).passed
 
 
 def test_rewards_that_only_one_side_has_are_left_out_and_many_refuse() -> None:
     base, other = counted(20, 0, 20)
     for task in range(30, 40):
         del other[(str(task), 0)]
-    comparison = compare(("a", base), ("b", other))
+    comparison = compare_sides(("a", base), ("b", other))
     assert (comparison.pairs, comparison.unpaired, comparison.passed) == (30, 10, False)
     assert "10 pairs have a reward on one side only" in comparison.refusals[0]
-    assert compare(("a", {}), ("b", other)).refusals == ("no task has a reward on both sides",)
+    assert compare_sides(("a", {}), ("b", other)).refusals == (
+        "no task has a reward on both sides",
+    )
 
 
 def test_gain_must_hold_whatever_the_few_rewards_are_that_one_side_lacks() -> None:
     base, other = counted(8, 0, 192)
-    assert compare(("a", base), ("b", other)).passed
+    assert compare_sides(("a", base), ("b", other)).passed
     # Failures of the other that left no reward, or successes: nobody knows.
     for task in range(100, 106):
         del other[(str(task), 0)]
-    comparison = compare(("a", base), ("b", other))
+    comparison = compare_sides(("a", base), ("b", other))
     assert (comparison.pairs, comparison.unpaired) == (194, 6)
     (reason,) = comparison.refusals
     assert reason.startswith("6 pairs have a reward on one side only: if b did badly in those")
@@ -108,7 +110,7 @@ def test_gain_must_hold_whatever_the_few_rewards_are_that_one_side_lacks() -> No
     # Of the base the missing ones count as the best, which is no loss beside a clear gain.
     base, other = counted(40, 0, 160)
     del base[("100", 0)], other[("101", 0)]
-    assert compare(("a", base), ("b", other)).passed
+    assert compare_sides(("a", base), ("b", other)).passed
 
 
 # A candidate that is worth as much as the base: it earns a little more, but for a rare loss.
@@ -129,9 +131,9 @@ def test_rare_loss_is_refused_without_a_range_and_passes_as_seldom_as_alpha_says
     base = rewards(np.full((tasks, samples), usual))
     for _ in range(60):
         other = np.where(rng.random((tasks, samples)) < share, loss, better)
-        passed += compare(("a", base), ("b", rewards(other)), reward_range=(loss, 1.0)).passed
+        passed += compare_sides(("a", base), ("b", rewards(other)), reward_range=(loss, 1.0)).passed
     assert passed <= 3  # of 60 at level .05
-    unknown = compare(("a", base), ("b", rewards(other)))
+    unknown = compare_sides(("a", base), ("b", rewards(other)))
     assert unknown.reward_range is None
     assert unknown.refusals[0] == (
         "the rewards are not all 0 or 1, so a rare loss that was not logged yet could be of "
@@ -146,11 +148,11 @@ def test_gain_of_ordinary_size_passes_with_a_range() -> None:
         base = rewards(rng.beta(4 * levels, 4 * (1 - levels), (50, 3)))
         levels += 0.2
         other = rewards(rng.beta(4 * levels, 4 * (1 - levels), (50, 3)))
-        comparison = compare(("a", base), ("b", other), reward_range=(0.0, 1.0))
+        comparison = compare_sides(("a", base), ("b", other), reward_range=(0.0, 1.0))
         assert comparison.passed, comparison.refusals
         assert comparison.reward_range == (0.0, 1.0)
-        assert len(compare(("a", base), ("b", other)).refusals) == 1
-        (reason,) = compare(("a", base), ("b", other), 0.2, reward_range=(0.0, 1.0)).refusals
+        assert len(compare_sides(("a", base), ("b", other)).refusals) == 1
+        (reason,) = compare_sides(("a", base), ("b", other), 0.2, reward_range=(0.0, 1.0)).refusals
         assert "with 0.95 confidence for rewards in [0, 1], not above 0.2" in reason
 
 
@@ -170,11 +172,11 @@ def test_gain_that_decides_is_tested_by_itself_and_not_on_a_grid() -> None:
 
 def test_rewards_of_0_and_1_need_no_range_and_a_wider_one_counts() -> None:
     base, other = counted(8, 0, 40)
-    comparison = compare(("a", base), ("b", other))
+    comparison = compare_sides(("a", base), ("b", other))
     assert comparison.passed
     assert comparison.reward_range == (0.0, 1.0)
-    assert compare(("a", base), ("b", other), reward_range=(0.0, 1.0)) == comparison
-    (reason,) = compare(("a", base), ("b", other), reward_range=(-10.0, 1.0)).refusals
+    assert compare_sides(("a", base), ("b", other), reward_range=(0.0, 1.0)) == comparison
+    (reason,) = compare_sides(("a", base), ("b", other), reward_range=(-10.0, 1.0)).refusals
     assert "for rewards in [-10, 1], not above 0" in reason
 
 
@@ -183,7 +185,7 @@ def test_reward_outside_of_the_range_is_named() -> None:
     other["3", 0] = -0.5
     told = r"A reward of -0\.5 was logged, which is outside --reward-range 0,1"
     with pytest.raises(DataError, match=told):
-        compare(("a", base), ("b", other), reward_range=(0.0, 1.0))
+        compare_sides(("a", base), ("b", other), reward_range=(0.0, 1.0))
 
 
 def test_sum_of_rewards_that_rounding_put_above_the_range_is_inside() -> None:
@@ -191,10 +193,13 @@ def test_sum_of_rewards_that_rounding_put_above_the_range_is_inside() -> None:
     other = {pair: (0.1 + 0.2) * value for pair, value in other.items()}
     assert max(other.values()) > 0.3
     low = {pair: 0.3 * value for pair, value in base.items()}
-    assert compare(("a", low), ("b", other), reward_range=(0.0, 0.3)).reward_range == (0.0, 0.3)
+    assert compare_sides(("a", low), ("b", other), reward_range=(0.0, 0.3)).reward_range == (
+        0.0,
+        0.3,
+    )
     told = r"A reward of 0\.3000001 was logged, which is outside --reward-range 0,0\.3\."
     with pytest.raises(DataError, match=told):
-        compare(("a", low), ("b", other | {("3", 0): 0.3000001}), reward_range=(0.0, 0.3))
+        compare_sides(("a", low), ("b", other | {("3", 0): 0.3000001}), reward_range=(0.0, 0.3))
 
 
 def test_numbers_of_a_message_differ_if_the_values_do() -> None:
@@ -202,7 +207,7 @@ def test_numbers_of_a_message_differ_if_the_values_do() -> None:
     other["3", 0] = 1234567.5
     told = r"A reward of 1234567\.5 was logged, which is outside --reward-range 0,1234567\."
     with pytest.raises(DataError, match=told):
-        compare(("a", base), ("b", other), reward_range=(0.0, 1234567.0))
+        compare_sides(("a", base), ("b", other), reward_range=(0.0, 1234567.0))
     assert str(Rewards((1e9, 1e9 + 1))) == "Rewards are in [1000000000, 1000000001] (as given)."
 
 
@@ -210,8 +215,8 @@ def test_reward_that_one_side_lacks_may_be_anything_in_the_range() -> None:
     base, other = rewards(np.full((100, 1), 0.2)), rewards(np.full((100, 1), 0.9))
     for task in range(5):
         del other[str(task), 0]
-    assert compare(("a", base), ("b", other), reward_range=(0.0, 1.0)).passed
-    (reason,) = compare(("a", base), ("b", other), reward_range=(-10.0, 1.0)).refusals
+    assert compare_sides(("a", base), ("b", other), reward_range=(0.0, 1.0)).passed
+    (reason,) = compare_sides(("a", base), ("b", other), reward_range=(-10.0, 1.0)).refusals
     assert reason.startswith("5 pairs have a reward on one side only: if b did badly in those")
 
 
@@ -236,8 +241,8 @@ def test_candidate_whose_bad_rollouts_crash_and_are_repeated_does_not_pass() -> 
         # Of all first attempts fewer succeed than those of the base.
         base = with_second_chances("base", 0.6, 0, seed)
         other = with_second_chances("other", 0.55, 0.3, seed + 100)
-        looks_better = compare(base, ("other", other.rewards)).passed
-        found = compare(base, other)
+        looks_better = compare_sides(base, ("other", other.rewards)).passed
+        found = compare_sides(base, other)
         unaware, passed = unaware + looks_better, passed + found.passed
         if looks_better and not found.passed:
             told = "more rollouts of other than of base were attempted again, after an attempt that"
@@ -249,9 +254,11 @@ def test_candidate_whose_bad_rollouts_crash_and_are_repeated_does_not_pass() -> 
 def test_second_chances_that_both_sides_had_alike_are_no_reason_to_refuse() -> None:
     base, other = counted(20, 0, 40)
     again = {(str(task), 0) for task in range(12)}
-    assert compare(Side("a", base, again), Side("b", other, again)).passed
-    assert compare(Side("a", base, again), ("b", other)).passed
-    assert not compare(Side("a", base), Side("b", other, {(str(t), 0) for t in range(18)})).passed
+    assert compare_sides(Side("a", base, again), Side("b", other, again)).passed
+    assert compare_sides(Side("a", base, again), ("b", other)).passed
+    assert not compare_sides(
+        Side("a", base), Side("b", other, {(str(t), 0) for t in range(18)})
+    ).passed
 
 
 def test_rewards_of_one_side_only_and_second_chances_are_both_told() -> None:
@@ -259,7 +266,7 @@ def test_rewards_of_one_side_only_and_second_chances_are_both_told() -> None:
     for task in range(100, 103):
         del other[(str(task), 0)]
     again = {(str(task), 0) for task in range(4)}
-    refusals = compare(("a", base), Side("b", other, again)).refusals
+    refusals = compare_sides(("a", base), Side("b", other, again)).refusals
     assert [reason.split(":")[0].removesuffix(" was lost or failed") for reason in refusals] == [
         "3 pairs have a reward on one side only",
         "4 more rollouts of b than of a were attempted again, after an attempt that",

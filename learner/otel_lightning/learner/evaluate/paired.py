@@ -90,7 +90,7 @@ class PairedComparison:
         )
 
 
-def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
+def compare_sides(  # noqa: PLR0913 - who is compared, and what it takes to pass
     base: Side | tuple[str, Mapping[Pair, float]],
     other: Side | tuple[str, Mapping[Pair, float]],
     least_gain: float = 0.0,
@@ -148,7 +148,7 @@ def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
         return judged
     # What passes must also hold with the unknown rewards at their worst.
     worst_sides = _at_worst(base, other, chances, rewards.range)
-    worst = compare(*worst_sides, least_gain, seed, alpha, reward_range=reward_range)
+    worst = compare_sides(*worst_sides, least_gain, seed, alpha, reward_range=reward_range)
     return replace(judged, refusals=tuple(_at_worst_refused(judged, worst, len(chances))))
 
 

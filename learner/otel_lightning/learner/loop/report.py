@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from otel_lightning.learner.evaluate.paired import compare
+from otel_lightning.learner.evaluate.paired import compare_sides
 from otel_lightning.learner.loop.config import POLICY
 from otel_lightning.learner.loop.loop import Loop
 from otel_lightning.learner.loop.state import DONE, Result
@@ -28,7 +28,7 @@ def final_report(loop: Loop) -> Result:
     if not changed:
         return DONE, details
     new = _run(loop, "after", after)
-    comparison = compare(old.side("before", old.only_arm), new.side("after", new.only_arm))
+    comparison = compare_sides(old.side("before", old.only_arm), new.side("after", new.only_arm))
     names = ("base_mean", "other_mean", "gain", "lower", "upper", "p_value", "pairs", "tasks")
     details |= {name: getattr(comparison, name) for name in names}
     return DONE, details | {"after_mean": new.mean, "said": str(comparison)}

@@ -19,7 +19,7 @@ from otel_lightning.collector.store import opened, statement
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import Verdict
-from otel_lightning.learner.evaluate.paired import PairedComparison, compare
+from otel_lightning.learner.evaluate.paired import PairedComparison, compare_sides
 from otel_lightning.learner.evaluate.reward_range import reward_range
 from otel_lightning.learner.loop.config import POLICY, PROMPTS, WEIGHTS, PromptsPart, required
 from otel_lightning.learner.loop.loop import Loop
@@ -252,7 +252,7 @@ def judge_model(loop: Loop, number: int) -> Result:
             )
         )
     live, new = reports
-    verdict = compare(
+    verdict = compare_sides(
         live.side(str(loop.model), live.only_arm),
         new.side(output.name, new.only_arm),
         gate.least_gain,

@@ -9,7 +9,7 @@ from otel_lightning.collector.store import Store, StoreLike, opened, quote_liter
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.confidence import ALPHA
-from otel_lightning.learner.evaluate.paired import PairedComparison, compare
+from otel_lightning.learner.evaluate.paired import PairedComparison, compare_sides
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy.serving import flag_document, flag_file
 from otel_lightning.learner.policy.serving.promotion import promote
@@ -124,7 +124,7 @@ def decide(comparison: Comparison, report: Report, run_id: str) -> Decision:
     # Bonferroni: all candidates together pass by chance with probability alpha at most.
     alpha = comparison.alpha / max(len(candidates), 1)
     verdicts = {
-        arm: compare(
+        arm: compare_sides(
             base,
             report.side(arm, arm),
             comparison.least_gain,

@@ -11,7 +11,7 @@ from otel_lightning.collector.store import open_store
 from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.confidence import ALPHA
-from otel_lightning.learner.evaluate.paired import Pair, PairedComparison, compare
+from otel_lightning.learner.evaluate.paired import Pair, PairedComparison, compare_sides
 from otel_lightning.learner.evaluate.reward_range import check_failed_reward
 from otel_lightning.learner.model_folder import fingerprint
 from otel_lightning.learner.named_sql import arrow, read
@@ -183,7 +183,7 @@ def _verdict(
     # Bonferroni: the chance that any candidate passes without being better stays at ALPHA.
     alpha = ALPHA / (len(trial.models) - 1)
     gains = {
-        setting: compare(
+        setting: compare_sides(
             reports[setting, base].side(base),
             reports[setting, candidate].side(candidate),
             trial.least_gain,
@@ -196,7 +196,7 @@ def _verdict(
     before = _formats(store, reports[SERVING, base])
     after = _formats(store, reports[SERVING, candidate])
     formats = {
-        measure: compare((base, before[measure]), (candidate, after[measure]))
+        measure: compare_sides((base, before[measure]), (candidate, after[measure]))
         for measure in ("tool calls parse", "not cut off")
     }
     lengths = (_mean(before["tokens"]), _mean(after["tokens"]))
@@ -257,7 +257,7 @@ def _is_worse(
     reports: Mapping[tuple[str, str], Report], greedy: PairedComparison, alpha: float
 ) -> bool:
     # The same test the other way round: is the base better than the candidate beyond chance?
-    turned = compare(
+    turned = compare_sides(
         (greedy.other, reports[GREEDY, greedy.other].pairs()),
         (greedy.base, reports[GREEDY, greedy.base].pairs()),
         alpha=alpha,

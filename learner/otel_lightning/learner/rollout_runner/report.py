@@ -133,11 +133,11 @@ class Report:
         if not named:
             return []
         from otel_lightning.learner.evaluate.confidence import ALPHA
-        from otel_lightning.learner.evaluate.paired import compare
+        from otel_lightning.learner.evaluate.paired import compare_sides
 
         base, candidates = named[0], named[1:]
         return [
-            compare(
+            compare_sides(
                 self.side(base, base),
                 self.side(candidate, candidate),
                 least_gain,
