@@ -249,6 +249,34 @@ def test_a_long_arm_pushes_no_column_out_of_a_wide_window(tab: Tab) -> None:
     assert table.evaluate("(element) => element.scrollWidth <= element.clientWidth")
 
 
+def test_long_names_of_keys_arms_and_tasks_push_no_number_out_of_a_wide_window(
+    browser: Any, tmp_path: Path
+) -> None:
+    path, word = make_desk_store(tmp_path / "t.duckdb"), "w" * 200
+    with open_store(path) as store:
+        for renamed in (
+            f"transition_rows SET arm = arm || '{word}', arm_key = '{word}'",
+            f"transition_rows SET task_id = task_id || '{word}'",
+            f"rollout_rows SET task_id = task_id || '{word}'",
+            f"arms SET arm = arm || '{word}', key = '{word}'",
+            f"policies SET arms = replace(arms, 'terse', '{word}'), key = '{word}'",
+        ):
+            store.execute(f"UPDATE {renamed}")
+    ingester = start(path)
+    try:
+        tab = Tab(browser, ingester, viewport={"width": 1200, "height": 800})
+        for page, tables in (("/ui/arms", 1), (f"/ui/arms/{word}", 3), ("/ui/tasks", 1)):
+            tab.go(page)
+            scrolls = tab.page.locator(".scroll").all()
+            assert len(scrolls) == tables, page
+            for table in scrolls:
+                assert word in table.inner_text()
+                assert table.evaluate("(element) => element.scrollWidth <= element.clientWidth")
+        tab.context.close()
+    finally:
+        ingester.stop()
+
+
 def test_a_reason_for_a_refusal_makes_no_tall_row_in_a_narrow_window(tab: Tab) -> None:
     tab.page.set_viewport_size({"width": 390, "height": 640})
     tab.go("/ui/runs")
