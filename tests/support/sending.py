@@ -1,10 +1,7 @@
-"""Sending OTLP by hand, and asking what arrived."""
+"""Sending OTLP by hand."""
 
 import http.client
-from pathlib import Path
-from typing import Any
 
-from otel_lightning.collector.store import open_store
 from support.running import LIMIT_S
 
 
@@ -18,9 +15,3 @@ def post(address: str, body: bytes, path: str = "/v1/traces", timeout: float = L
         return answer.status
     finally:
         connection.close()
-
-
-def column(store: Path, sql: str) -> list[Any]:
-    """Return the only column of an answer, with the ingester running or not."""
-    with open_store(store, read_only=True) as opened:
-        return [next(iter(row.values())) for row in opened.query(sql).to_pylist()]

@@ -110,6 +110,14 @@ def only_call(*spans: Span, logs: Iterable[Log] = ()) -> LlmCall:
     return call
 
 
+def assert_read(call: LlmCall) -> None:
+    """Check that a call asked `QUESTION` and got `ANSWER`."""
+    assert call.input_messages == [QUESTION]
+    (answer,) = call.output_messages or []
+    assert answer["parts"] == ANSWER["parts"]
+    assert call.content == "full"
+
+
 def read_call(span: Span) -> LlmCall:
     """Read a span that is a model call, without the passes that complete rows by each other."""
     call = read_span(span)

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support.otlp_client import send
+from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
 from support.running import Ingester, cli, eventually, running
-from support.sending import column
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.store import open_store

@@ -19,8 +19,9 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from support.captures import is_text_of
 from support.examples import by_profile, examples
+from support.otlp_client import column
 from support.running import Ingester, eventually
-from support.sending import column, post
+from support.sending import post
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.decoding.decode import decode

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.otlp_client import column
 from support.running import LIMIT_S, Ingester, background, eventually, installing
-from support.sending import column
 
 ROOT = Path(__file__).parents[3]
 CLIENTS = ROOT / "tests" / "clients"

@@ -1,16 +1,8 @@
 """Haystack's dialect."""
 
-from support.spans import ANSWER, QUESTION, only_call, span
+from support.spans import assert_read, only_call, span
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.rows import LlmCall
-
-
-def assert_read(call: LlmCall) -> None:
-    assert call.input_messages == [QUESTION]
-    (answer,) = call.output_messages or []
-    assert answer["parts"] == ANSWER["parts"]
-    assert call.content == "full"
 
 
 def test_a_haystack_generator_is_a_call_even_if_its_content_is_not_traced() -> None:

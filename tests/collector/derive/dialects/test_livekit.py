@@ -4,19 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import ANSWER, QUESTION, span, text_message
+from support.spans import QUESTION, assert_read, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import Event, LlmCall
 
 BARE = {"gen_ai.operation.name": "chat"}
-
-
-def assert_read(call: LlmCall) -> None:
-    assert call.input_messages == [QUESTION]
-    (answer,) = call.output_messages or []
-    assert answer["parts"] == ANSWER["parts"]
-    assert call.content == "full"
 
 
 def attempts(*statuses: str, answer: str | None = None) -> list[LlmCall]:

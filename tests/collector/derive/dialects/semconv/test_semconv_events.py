@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from support.spans import ANSWER, QUESTION, chat, log, only_call, span, text_message
+from support.spans import assert_read, chat, log, only_call, span, text_message
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.rows import Event, LlmCall, Log
+from otel_lightning.collector.derive.rows import Event, Log
 
 DETAILS = "gen_ai.client.inference.operation.details"
 BARE = {"gen_ai.operation.name": "chat"}
@@ -27,13 +27,6 @@ def test_content_in_a_details_event_is_read_whichever_way_it_came(carrier: str) 
     (call,) = derived.llm_calls
     assert call.input_messages == [text_message("user", "Hi")]
     assert call.output_messages == [text_message("assistant", "Hello")]
-
-
-def assert_read(call: LlmCall) -> None:
-    assert call.input_messages == [QUESTION]
-    (answer,) = call.output_messages or []
-    assert answer["parts"] == ANSWER["parts"]
-    assert call.content == "full"
 
 
 def test_the_early_conventions_content_events_are_read() -> None:

@@ -7,6 +7,7 @@ import pytest
 from support.spans import (
     ANSWER,
     QUESTION,
+    assert_read,
     chat,
     only_call,
     read_call,
@@ -15,8 +16,6 @@ from support.spans import (
     tool_request,
     tool_response,
 )
-
-from otel_lightning.collector.derive.rows import LlmCall
 
 BARE = {"gen_ai.operation.name": "chat"}
 PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
@@ -152,13 +151,6 @@ def test_the_reasoning_among_sentrys_tool_calls_is_no_tool_call() -> None:
     reasoning = {"type": "reasoning", "content": "Hm"}
     (asked,) = tool_request("c1", "add", {"a": 2})["parts"]
     assert call.output_messages == [{"role": "assistant", "parts": [reasoning, asked]}]
-
-
-def assert_read(call: LlmCall) -> None:
-    assert call.input_messages == [QUESTION]
-    (answer,) = call.output_messages or []
-    assert answer["parts"] == ANSWER["parts"]
-    assert call.content == "full"
 
 
 @pytest.mark.parametrize(

@@ -4,21 +4,24 @@ from typing import Any
 
 import pytest
 from support.regressions import rows_of, spans_of
-from support.spans import ANSWER, QUESTION, TOOL, chat, span, text_message, tool_request, trace_keys
+from support.spans import (
+    ANSWER,
+    QUESTION,
+    TOOL,
+    assert_read,
+    chat,
+    span,
+    text_message,
+    tool_request,
+    trace_keys,
+)
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.rows import LlmCall, Span
+from otel_lightning.collector.derive.rows import Span
 
 BARE = {"gen_ai.operation.name": "chat"}
 PLAIN_QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
 REQUEST = {"gen_ai.request.model": "m", "gen_ai.input.messages": [PLAIN_QUESTION]}
-
-
-def assert_read(call: LlmCall) -> None:
-    assert call.input_messages == [QUESTION]
-    (answer,) = call.output_messages or []
-    assert answer["parts"] == ANSWER["parts"]
-    assert call.content == "full"
 
 
 def test_an_answer_written_as_an_instant_span_belongs_to_the_call_that_asked() -> None:
