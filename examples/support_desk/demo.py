@@ -214,6 +214,7 @@ def main() -> None:
         right = evaluate(demo, gates_passed, is_control=options.shuffle_rewards is not None)
         show(demo)
         reports(demo)
+    how_to_look(demo)
     print(f"\nIt took {time.monotonic() - started:.0f} s. Its files are in {options.folder}/.")
     sys.exit(0 if right else 1)
 
@@ -331,6 +332,13 @@ def reports(demo: Demo) -> None:
     title("Reports to look at in a browser")
     for command in ("policy", "weights"):
         demo.learn("report", run=command, output=demo.folder / f"{command}-report.html")
+
+
+def how_to_look(demo: Demo) -> None:
+    """Print the commands that show the rollouts on the page."""
+    title("Look at each rollout in a browser: give the second command in another terminal")
+    for command in ("", "open "):
+        print(f"$ {relative(BIN)}/lightning-ingest {command}--store {demo.store}")
 
 
 def relative(folder: Path) -> Path:

@@ -2,7 +2,9 @@
 
 import http.server
 import json
+import os
 import random
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +13,13 @@ from typing import Any
 import grade
 import pytest
 from chat import CHAT_TEMPLATE
-from demo import Rate
+from demo import Demo, Rate, how_to_look
 from lines import read_lines, write_lines
 from openfeature import api
 from openfeature.evaluation_context import EvaluationContext
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from support.late import Late
-from support.running import serving
+from support.running import background, finish, serving, written_by
 from tasks import RIGHT_ACTIONS, all_tasks, choose_tasks, key_line, task_line
 from tools import ACTIONS, run_tool
 
@@ -338,3 +340,16 @@ def test_interval_of_a_rate_without_a_failure_counts_tasks_and_not_attempts(rewa
     once, thrice = (Rate({str(i): [reward] * n for i in range(40)}).interval() for n in (1, 3))
     assert once == thrice
     assert once[1] - once[0] == pytest.approx(0.0876, abs=1e-3)  # z**2 / (n + z**2)
+
+
+def test_the_demo_ends_with_commands_that_show_its_rollouts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    how_to_look(Demo(tmp_path, collector=""))
+    printed = capsys.readouterr().out.splitlines()
+    serve, look = (shlex.split(line[2:]) for line in printed if line.startswith("$ "))
+    free = {"LIGHTNING_HTTP": "127.0.0.1:0", "LIGHTNING_GRPC": "127.0.0.1:0"}
+    with background(*serve, env=os.environ | free) as process:
+        http = json.loads(written_by(process, tmp_path / "traces.duckdb.server"))["http"]
+        opened = finish(*look, env=os.environ | {"LIGHTNING_NO_BROWSER": "true"}, check=True)
+    assert opened.stdout.startswith(f"http://{http}/ui/")
