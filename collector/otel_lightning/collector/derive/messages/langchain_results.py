@@ -26,8 +26,15 @@ def fill(call: LlmCall, result: Any) -> None:
     fields = metadata(result)
     token_counts.fill_usage(call, token_counts.usage(fields.get("usage_metadata")))
     call.finish_reason = call.finish_reason or finish.reason(fields.get("finish_reason"))
-    call.response_id = call.response_id or fields.get("id")
+    call.response_id = call.response_id or fields.get("id") or _id_of_all(result)
     call.response_model = call.response_model or fields.get("model_name")
+
+
+def _id_of_all(result: Any) -> str | None:
+    """Return the response id that stands beside several choices."""
+    whole = result if isinstance(result, dict) else {}
+    name = json_text.object_under(whole, "llm_output", "llmOutput").get("id")
+    return name if isinstance(name, str) and not name.startswith(RUNS) else None
 
 
 def is_broken_off(result: Any) -> bool:

@@ -94,6 +94,16 @@ def test_equal_calls_of_one_package_that_fail_at_once_are_not_one() -> None:
     assert len(calls(first, second._replace(scope_name="client"))) == 1
 
 
+def test_a_stream_that_broke_off_after_the_first_chunk_that_the_sdk_timed_is_one_call() -> None:
+    whole, own = framework("a", 0, status="ERROR"), sdk("b", 0.2, status="ERROR")
+    for key in ("gen_ai.output.messages", "gen_ai.usage.output_tokens"):
+        whole.attributes.pop(key)  # type: ignore[attr-defined]
+    own.attributes.pop("gen_ai.usage.output_tokens")  # type: ignore[attr-defined]
+    own.attributes["gen_ai.response.time_to_first_chunk"] = "0.1"  # type: ignore[index]
+    (call,) = calls(whole, own)
+    assert (call.span_id, call.response_id, call.finish_reason) == ("a", "msg_b", "error")
+
+
 def test_records_without_counts_are_not_told_by_time_alone() -> None:
     uncounted = framework("a", 0), sdk("b", 0.2)
     for one in uncounted:

@@ -7,7 +7,7 @@ from typing import Any
 
 from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.attributes.shapes import Shape
-from otel_lightning.collector.derive.dialects.semconv import bodies
+from otel_lightning.collector.derive.dialects.semconv import bodies, counts
 from otel_lightning.collector.derive.dialects.semconv.events import CHOICE, EVENTS, listed, records
 from otel_lightning.collector.derive.messages import messages, one_message, payloads, resumed
 from otel_lightning.collector.derive.messages.message_memory import MessageMemory
@@ -103,7 +103,8 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, plan: Plan, reasons:
     system = _system(attributes)
     call.input_messages = _input(content, system, span.memory) or None
     if not content.is_response:
-        call.output_messages = _choices(content.outputs or [], reasons)
+        is_each = span.scope_name in counts.OF_EACH_CHOICE
+        call.output_messages = _choices(content.outputs or [], reasons, is_each=is_each)
     if call.output_messages and (thought := attributes.get(REASONED)):
         choice, *others = call.output_messages
         parts = [{"type": "reasoning", "content": thought}, *choice["parts"]]
@@ -380,10 +381,16 @@ def with_whole_output(logs: list[Attributes]) -> list[Attributes]:
     return [*logs, {OUTPUT: json_text.dumps([one for some in found for one in some]).decode()}]
 
 
-def _choices(outputs: list[Any], reasons: int) -> list[Message]:
-    """Return one message per choice; messages that share one finish reason are one turn."""
+def _choices(outputs: list[Any], reasons: int, *, is_each: bool) -> list[Message]:
+    """Return one message per choice; messages that share one finish reason are one turn.
+
+    Args:
+        outputs: The messages of the answer.
+        reasons: Number of finish reasons.
+        is_each: Whether the package writes each choice as one message, and equal reasons once.
+    """
     # The Responses API answers with one item per tool call: several messages, one finish reason.
-    if reasons < len(outputs) and not _numbered(outputs):
+    if reasons < len(outputs) and not is_each and not _numbered(outputs):
         return messages.one_turn(_without_pieces(outputs))
     return [turn for output in outputs for turn in messages.one_turn([output])]
 

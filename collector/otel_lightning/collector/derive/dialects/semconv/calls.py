@@ -225,8 +225,12 @@ def _is_left(call: LlmCall, span: Span, attributes: Attributes) -> bool:
 
 
 def _says_cut(call: LlmCall, attributes: Attributes) -> bool:
-    """Return whether a key of the span tells that a part of the messages is lost."""
-    is_lost = FIRST_CHUNK in attributes and call.error_type is not None and not call.output_messages
+    """Return whether a key of the span tells that a part of the messages is lost.
+
+    Where no message is there, content was not recorded, and none of it is lost.
+    """
+    began = FIRST_CHUNK in attributes and call.error_type is not None
+    is_lost = began and bool(call.input_messages) and not call.output_messages
     return is_lost or (SCRUBBED in attributes and _is_scrubbed(attributes))
 
 

@@ -57,6 +57,9 @@ own counts do. If they write a total, it is Bedrock's, which has them, or a sum,
 LEAVE_REASONING_OUT = {"agent_framework", "openlit.instrumentation.google_ai_studio"}
 """The scopes of packages that leave Gemini's reasoning tokens out of the output tokens, as Gemini's
 own counts do."""
+OF_EACH_CHOICE = {"opentelemetry.instrumentation.langchain"}
+"""The scopes of packages that write a message for each choice, and the sum of the token counts that
+LangChain repeats with each of them."""
 ESTIMATE = {"openlit.instrumentation.openai"}
 """The scopes of packages that estimate the token counts of a stream whose provider sent none. Next
 to counts that the provider sent, they write the cached tokens, even if these are 0. Versions before
@@ -76,6 +79,10 @@ def correct(call: LlmCall, span: Span) -> None:
         call.input_tokens += sum(filter(None, cached))
     if scope_name in LEAVE_REASONING_OUT and call.output_tokens and span_rows.is_gemini(call):
         call.output_tokens += call.reasoning_tokens or 0
+    if scope_name in OF_EACH_CHOICE and (choices := len(call.output_messages or ())) > 1:
+        for name in token_counts.Usage._fields:
+            total = getattr(call, name)
+            setattr(call, name, None if total is None or total % choices else total // choices)
     is_streamed = span.attributes.get(STREAMED) == "true"
     # OpenLIT's log record has the cached tokens always.
     if scope_name in ESTIMATE and is_streamed and span.attributes.keys().isdisjoint(SENT):
