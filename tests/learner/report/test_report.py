@@ -23,6 +23,8 @@ from otel_lightning.learner.policy.request import Request
 from otel_lightning.learner.report.doubts import correlations, rank_correlation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from conftest import Traces
 
 ARMS = ("brief", "careful", "friendly")
@@ -122,12 +124,30 @@ def policy_alone(store: str, flags: Path, *more: str) -> Result:
     return learn("policy", "--store", store, "--held-out", "0.5", *words)
 
 
+@pytest.fixture(scope="module")
+def promising(
+    new_traces: "Callable[[], Traces]", tmp_path_factory: pytest.TempPathFactory
+) -> "tuple[Traces, Result]":
+    """A store with a policy that passed the gate, and what the command said."""
+    traces, flags = new_traces(), tmp_path_factory.mktemp("flags") / "flags.json"
+    flags.write_text(json.dumps({"flags": {"support-prompt": FLAG}}))
+    told = policy(log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3}), flags)
+    assert told.exit_code == 0
+    return traces, told
+
+
+@pytest.fixture
+def passed(traces: "Traces", promising: "tuple[Traces, Result]") -> str:
+    """The path of a store with a policy that passed the gate."""
+    traces.begin_with(promising[0])
+    return str(traces.path)
+
+
 @pytest.mark.slow
 def test_a_report_is_one_file_that_needs_nothing_and_is_the_same_twice(
-    traces: "Traces", flags: Path, tmp_path: Path
+    passed: str, tmp_path: Path
 ) -> None:
-    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
-    assert policy(store, flags).exit_code == 0
+    store = passed
     page, html = reported(store, tmp_path / "one.html", "--examples", "2")
     reported(store, tmp_path / "two.html", "--examples", "2")
     assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
@@ -146,13 +166,9 @@ def test_a_report_is_one_file_that_needs_nothing_and_is_the_same_twice(
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-def test_a_printed_report_has_everything_and_cuts_nothing(
-    traces: "Traces", flags: Path, tmp_path: Path
-) -> None:
+def test_a_printed_report_has_everything_and_cuts_nothing(passed: str, tmp_path: Path) -> None:
     pytest.importorskip("playwright", reason="playwright is in the extra dev")
-    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
-    assert policy(store, flags).exit_code == 0
-    reported(store, tmp_path / "r.html", "--examples", "2")
+    reported(passed, tmp_path / "r.html", "--examples", "2")
     with chromium() as browser:
         page = browser.new_page(viewport={"width": A4_WIDTH, "height": 1000})
         page.goto((tmp_path / "r.html").as_uri())
@@ -167,9 +183,10 @@ def test_a_printed_report_has_everything_and_cuts_nothing(
     assert 2 <= sheets <= 20
 
 
-def test_a_report_says_what_the_run_said(traces: "Traces", flags: Path, tmp_path: Path) -> None:
-    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
-    told = policy(store, flags)
+def test_a_report_says_what_the_run_said(
+    passed: str, promising: "tuple[Traces, Result]", tmp_path: Path
+) -> None:
+    store, (_, told) = passed, promising
     page, html = reported(store, tmp_path / "r.html", "--run", "policy")
     gain, lower = re.search(r"gain ([+-][\d.]+).*at least ([+-][\d.]+)", told.output).groups()  # type: ignore[union-attr]
     assert f"a gain of {gain}, with 95 % confidence each at least {lower}" in page.text
@@ -383,10 +400,9 @@ def test_a_refusal_names_its_reasons_and_what_would_change_them_beside_the_contr
 
 @pytest.mark.slow
 def test_text_of_conversations_is_there_only_if_asked_for_and_stays_text(
-    traces: "Traces", flags: Path, tmp_path: Path
+    passed: str, tmp_path: Path
 ) -> None:
-    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
-    policy(store, flags)
+    store = passed
     without, _ = reported(store, tmp_path / "without.html")
     assert "onerror" not in without.text
     page, html = reported(store, tmp_path / "with.html", "--examples", "3")
@@ -473,12 +489,11 @@ def failed(store: str, run_id: str, *, command: str = "weights") -> None:
 
 
 def test_a_run_that_failed_before_it_learned_is_skipped_with_its_error(
-    traces: "Traces", flags: Path, tmp_path: Path
+    passed: str, flags: Path, tmp_path: Path
 ) -> None:
-    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    store = passed
     output = ("--store", store, "--output", str(tmp_path / "r.html"))
     words = ("--flags", str(flags), "--reward-range", "0,1")
-    assert policy(store, flags).exit_code == 0
     assert learn("policy", "--store", store, "--key", "support-promt", *words).exit_code == 1
     with open_store(store) as opened:
         (good, typo) = opened.rows(
@@ -539,9 +554,8 @@ def test_judges_and_lengths_are_correlated_each_with_an_interval_over_tasks() ->
 
 
 @pytest.mark.slow
-def test_a_report_is_whole_or_that_of_before(traces: "Traces", flags: Path, tmp_path: Path) -> None:
-    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
-    policy(store, flags)
+def test_a_report_is_whole_or_that_of_before(passed: str, tmp_path: Path) -> None:
+    store = passed
     output = tmp_path / "new" / "r.html"
     words = ("report", "--store", store, "--output", str(output))
     assert learn(*words).exit_code == 0

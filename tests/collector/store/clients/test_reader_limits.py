@@ -196,7 +196,7 @@ def test_answers_take_no_more_than_their_share_of_the_memory(
     with open_store(path) as holder:
         write_server(path, holder.serve("127.0.0.1:1", memory, ReaderLimits(seconds=60)))
         with open_store(path, read_only=True) as reader:
-            for _ in range(20):
+            for _ in range(9):
                 assert reader.query(select).num_rows == answer_bytes // 32
                 kept = holder.column(reader_limits.KEPT_BYTES)[0]
                 assert kept < reader_limits.SHARE * memory + 2 * answer_bytes
