@@ -34,8 +34,6 @@ TOKEN_COUNTS = (
 
 REASONS = {"gen_ai.response.finish_reasons", "ai.response.finishReason"}
 """Keys of the reason why a model ended its answer, in spans of Vercel's AI SDK."""
-CHOICES = ("n", "choice.count")
-"""Parameters that state how many choices a request asked for."""
 STOPPED = ("stop", "completed")
 """The reasons that some providers and instrumentations give for an answer with tool calls, too."""
 TOKENS_OF_NOTHING = 3
@@ -89,8 +87,8 @@ INTERRUPTS = {"GraphInterrupt", "NodeInterrupt", "ToolInterruptError"}
 """The exceptions by which LangGraph and Genkit leave a tool that waits for a person."""
 INTERRUPTED = re.compile(rf"^({'|'.join(sorted(INTERRUPTS))}):", re.MULTILINE)
 """One of them in the text of an error, where LangChain for JavaScript names it."""
-MESSAGES = ("error.message", "exception.message", ".status_message")
-"""Ends of the keys of such a text; the last is Langfuse's."""
+MESSAGES = ("error.message", "exception.message", "langfuse.observation.status_message")
+"""The attributes that may have such a text."""
 
 
 def is_logfires(record: Span | LlmCall) -> bool:
@@ -104,12 +102,15 @@ def is_interrupted(span: Span) -> bool:
     LangGraph then runs the tool again, from its beginning, and Genkit is given its result, so this
     run was none.
     """
+    attributes = span.attributes
     raised = [event.attributes for event in span.events if event.name == "exception"]
-    kinds = (span.attributes.get("error.type"), *(one.get("exception.type") for one in raised))
-    if any((kind or "").rpartition(".")[2] in INTERRUPTS for kind in kinds):
+    kinds = [one["exception.type"] for one in raised if "exception.type" in one]
+    if "error.type" in attributes:
+        kinds.append(attributes["error.type"])
+    if not INTERRUPTS.isdisjoint([kind.rpartition(".")[2] for kind in kinds]):
         return True
-    texts = [value for key, value in span.attributes.items() if key.endswith(MESSAGES)]
-    if failed(span) and span.status_message:
+    texts = [attributes[key] for key in MESSAGES if key in attributes]
+    if span.status_message and failed(span):
         texts.append(span.status_message)
     return any(map(INTERRUPTED.search, texts))
 
@@ -259,8 +260,8 @@ def _lacks_choices(call: LlmCall, outputs: list[Message]) -> bool:
 
     Most packages join the choices of a stream to one text, which the model did not say.
     """
-    asked = [call.request_params.get(name) for name in CHOICES]
-    return 0 < len(outputs) < max((one for one in asked if type(one) is int), default=0)
+    asked = call.request_params.get("n") or call.request_params.get("choice.count")
+    return type(asked) is int and 0 < len(outputs) < asked
 
 
 def _settle_finish_reason(call: LlmCall, outputs: list[Message]) -> None:
