@@ -9,10 +9,6 @@ EXAMPLES ?=
 # server; the tests of one file stay together, since they share servers.
 PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PARALLEL = -n $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-# Two targets at a time, such as `check` and `test-docs`, which need one core each.
-ifeq ($(MAKELEVEL),0)
-MAKEFLAGS += --jobs=2
-endif
 
 .PHONY: help demo demo-arms examples loop-curve test test-ci test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy screenshots bench-page bench-loop clean
 
