@@ -10,7 +10,7 @@ from otel_lightning.learner.commands.agent_options import grading_of, warn_of_co
 from otel_lightning.learner.commands.common import REFUSED, expected_errors
 
 if TYPE_CHECKING:
-    from otel_lightning.learner.rollout_runner.evaluate import ModelVerdict
+    from otel_lightning.learner.rollout_runner.compare_models import ModelVerdict
 
 
 def evaluate_by_running(
@@ -24,7 +24,7 @@ def evaluate_by_running(
     with expected_errors():
         from otel_lightning.learner.evaluate.confidence import ALPHA
         from otel_lightning.learner.rollout_runner import Job
-        from otel_lightning.learner.rollout_runner.evaluate import Trial, evaluate_models
+        from otel_lightning.learner.rollout_runner.compare_models import Trial, evaluate_models
         from otel_lightning.learner.rollout_runner.models import is_url
         from otel_lightning.learner.runs import looks_warning
         from otel_lightning.learner.task_splits import HELD_OUT

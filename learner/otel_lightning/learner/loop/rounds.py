@@ -19,8 +19,8 @@ from otel_lightning.learner.evaluate.reward_range import OutsideRangeError
 from otel_lightning.learner.file_lock import locked_alone, opened_lock
 from otel_lightning.learner.loop.config import KINDS, PROMPTS, Config, StopPart
 from otel_lightning.learner.loop.config_file import read_config
+from otel_lightning.learner.loop.last_report import final_report
 from otel_lightning.learner.loop.loop import Loop
-from otel_lightning.learner.loop.report import final_report
 from otel_lightning.learner.loop.server import ModelServer
 from otel_lightning.learner.loop.splits import divide
 from otel_lightning.learner.loop.stages import STAGES, make_transitions, run_train

@@ -2,7 +2,7 @@
 
 Begin in `run.py`: `engine/` runs the attempts that `plan.py` lists, in processes that `launcher/`
 starts, and their telemetry goes to the `lightning-ingest` of `ingester/`. `grading.py` gives the
-rewards. `dev.py` is `run --dev`, and `evaluate.py` compares models.
+rewards. `dev.py` is `run --dev`, and `compare_models.py` compares models.
 """
 
 from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT

@@ -19,7 +19,7 @@ from support.untrained import taught, untrained
 
 from otel_lightning.learner import DataError
 from otel_lightning.learner.rollout_runner import Grading, Job
-from otel_lightning.learner.rollout_runner.evaluate import Trial, evaluate_models
+from otel_lightning.learner.rollout_runner.compare_models import Trial, evaluate_models
 
 Tasks = Callable[..., Path]
 Agent = Callable[[str], list[str]]
