@@ -349,9 +349,9 @@ def without_doubtful_reason(call: LlmCall, raw: object) -> LlmCall:
     if call.finish_reason not in {"stop", None} or call.content != "full":
         return call
     is_doubtful = call.finish_reason is None or raw is None or str(raw).lower() in STOPPED
-    if call.finish_reason and _counts_nothing(call):
+    if not is_doubtful or any(message["parts"] for message in call.output_messages or ()):
         return call
-    if is_doubtful and not any(message["parts"] for message in call.output_messages or ()):
+    if call.finish_reason is None or not _counts_nothing(call):
         call.finish_reason, call.content = None, "truncated"
     return call
 
