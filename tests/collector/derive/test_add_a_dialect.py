@@ -70,6 +70,7 @@ def test_it_is_asked_before_the_dialects_that_are_known(checkout: Path) -> None:
             "livekit",
             "openrouter",
             "promptfoo",
+            "promptlayer",
             "monocle",
         ),
         *("langtrace", "openai_agents", "indexed", "semconv", "haystack", "braintrust"),
