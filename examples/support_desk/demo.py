@@ -310,8 +310,8 @@ def verdict_of_control(low_bounds: Sequence[float], gates_passed: dict[str, bool
     print("\nThe rewards were shuffled, and both gates refused, as they must.")
     if any(bound > 0 for bound in low_bounds):
         print(
-            "A gain above excludes 0 all the same, but no reward taught it. Its interval holds the "
-            "chance of the tasks, and not that of the shuffle: compare with other seeds."
+            "A gain above excludes 0 all the same, but no reward taught it: a model that trains on "
+            "its own answers gives the likelier ones more often, and these are right more often."
         )
     return True
 
