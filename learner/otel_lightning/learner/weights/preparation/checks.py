@@ -215,10 +215,10 @@ def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
     if later := later_turns(examples):
         go_on = number_of(later, "held-out rollout continues", "held-out rollouts continue")
         sentences.append(
-            f"{go_on} a conversation that is trained on: its first prompt begins with the prompt "
-            "and the answer of a training rollout. So the gate does not judge by unseen tasks, and "
-            "may overestimate the gain: give all turns of a conversation one task id, or one "
-            "rollout id."
+            f"{go_on} a conversation that is trained on: the first prompt of each begins with the "
+            "prompt and the answer of a training rollout. So the gate does not judge by unseen "
+            "tasks, and may overestimate the gain: give all turns of a conversation one task id, "
+            "or one rollout id."
         )
     if alike := tasks_alike(examples):
         sentences.append(
