@@ -28,7 +28,7 @@ WRITTEN = (
     '<tool_call>{"name": "calculator", "arguments": {"expression": "',
     '"}}</tool_call>',
 )
-"""What all calls have in common: a token each."""
+"""Texts that all calls have in common; each becomes one token."""
 DEMONSTRATIONS = 6000
 MOST = 12
 """Numbers in problems are from 2 to this one."""

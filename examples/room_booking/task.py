@@ -44,7 +44,7 @@ OBEYS, KNOWS = 0.95, 0.35
 LINED = 0.6
 """How often a prompt has a line about a saying; one in three of these lines is wrong."""
 WRITTEN = ('<tool_call>{"name": "book", "arguments": {"seats": ', ', "needs": "', '"}}</tool_call>')
-"""What all calls have in common: a token each."""
+"""Texts that all calls have in common; each becomes one token."""
 DEMONSTRATIONS = 7000
 TOOL = {
     "type": "function",
@@ -58,7 +58,7 @@ TOOL = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody asks for."""
+    """A request for a room: seats, and things that the room needs to have."""
 
     seats: int
     needs: tuple[str, ...]

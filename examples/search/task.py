@@ -25,7 +25,7 @@ TOOL = {
     },
 }
 WRITTEN = ('<tool_call>{"name": "search", "arguments": {"query": "', '"}}</tool_call>')
-"""What all calls have in common: a token each."""
+"""Texts that all calls have in common; each becomes one token."""
 DEMONSTRATIONS = 5000
 STOPS = 0.4
 """Share of the demonstrator's errors in which it stops after the first search."""

@@ -28,9 +28,9 @@ class Round:
 
     number: int
     rewards: Rewards
-    """Of what was live when it began, on the training tasks."""
+    """Rewards on the training tasks of the prompt or model that was live when the round began."""
     gain: tuple[float, float, float] | None = None
-    """What the gate measured on its own tasks, with its interval."""
+    """Gain that the gate measured on its own tasks, with the ends of its interval."""
     outcome: str = ""
 
 

@@ -1,4 +1,4 @@
-"""What a small model is trained on, and how."""
+"""The recipe of a small model: its training data, its size and the settings of training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ WORDS = r" ?[A-Za-z_]+|[0-9]+| ?[^A-Za-z0-9_\s]|\s"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to train a model."""
+    """Training data, size and training settings of a model."""
 
     demonstrations: Sequence[Conversation]
     tools: Sequence[dict[str, Any]] = ()

@@ -43,7 +43,7 @@ class Models:
 
     def __init__(self) -> None:
         """Open a free port; nothing is served yet."""
-        # Imported here since it loads torch, which who reads this module need not have loaded.
+        # Imported here, because it loads torch, which other users of this module do without.
         import uvicorn
 
         from otel_lightning.learner.model_server.run import listen

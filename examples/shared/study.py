@@ -99,7 +99,7 @@ class Rewards(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a study found: rewards by model and temperature, and seconds."""
+    """Result of a study: rewards by model and temperature, and seconds."""
 
     rewards: dict[tuple[str, str], Rewards]
     seconds: float
@@ -107,7 +107,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What all parts of a study share."""
+    """The example, its folder and its settings, which all parts of a study share."""
 
     example: ModuleType
     folder: Path

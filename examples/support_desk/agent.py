@@ -48,7 +48,7 @@ class Ticket:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a ticket: a line of the answers file."""
+    """The outcome of a ticket: a line of the answers file."""
 
     task_id: str
     attempt: int

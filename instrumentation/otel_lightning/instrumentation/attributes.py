@@ -71,7 +71,7 @@ EVALUATION_RESULT: Final = "gen_ai.evaluation.result"
 """OpenTelemetry's event for one judgement of a response, span or rollout: here, a reward."""
 
 EVALUATION_NAME: Final = "gen_ai.evaluation.name"
-"""What was judged, such as `solved` or `relevance`."""
+"""Name of the measure, such as `solved` or `relevance`."""
 
 EVALUATION_SCORE_VALUE: Final = "gen_ai.evaluation.score.value"
 """The judgement as a double."""

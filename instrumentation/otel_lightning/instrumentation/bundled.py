@@ -103,9 +103,9 @@ def _wrap_when_imported(module: str, name: str, wrapper: Callable[..., Any]) -> 
 def _with_lists(wrapper: Callable[..., Any]) -> Callable[..., Any]:
     """Make lists of the iterators among the arguments of the client's method, and copy the headers.
 
-    The instrumentation reads the messages and tools before openai does. Of an iterator, which
-    openai accepts, nothing would be left to send. It writes the trace context into the headers,
-    which are the agent's own object.
+    The instrumentation reads the messages and tools before openai does. An iterator, which openai
+    accepts, would then be empty, and nothing would be sent. The instrumentation also writes the
+    trace context into the headers, which are the agent's own object.
     """
 
     def with_lists(

@@ -58,7 +58,7 @@ _TOO_SLOW: Final = (
     "collector, or raise LIGHTNING_EXIT_TIMEOUT."
 )
 _TLS_ALERT: Final = r"BadStatusLine('\x15\x03"
-"""What an HTTP client says of a server that answers with an alert of TLS (RFC 8446, section 6)."""
+"""Part of an HTTP client's error if the server answers with a TLS alert (RFC 8446, section 6)."""
 _REMEDIES: Final = {
     "code: 401": "Set OTEL_EXPORTER_OTLP_HEADERS to authorization=Bearer%20TOKEN, with the token "
     "of the collector.",

@@ -27,7 +27,7 @@ def evaluation_result(  # noqa: PLR0913 - the event's own fields
     rollout. It may be sent long after the response or rollout.
 
     Args:
-        name: What was judged, such as "solved".
+        name: Name of the measure, such as "solved".
         value: The reward. A boolean counts as 1 or 0.
         label: The judgement as a word, such as "pass".
         explanation: Reason for the judgement.

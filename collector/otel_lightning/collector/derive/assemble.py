@@ -146,7 +146,7 @@ def _merged_calls(parsed: ParsedRows, callers: Collection[Place]) -> tuple[Merge
     """Return the calls without duplicates, with what other calls reveal of them.
 
     Returns:
-        What was merged, and its calls in time order.
+        The merged records, and their calls in time order.
     """
     ordered = sorted(parsed.calls, key=time_order.of_call)
     merged = merge_calls(ordered, parsed.nodes, callers)

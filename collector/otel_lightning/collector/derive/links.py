@@ -30,7 +30,7 @@ def ties(parsed: ParsedRows) -> Ties:
     """Return the keys of everything read that may tie a trace to others.
 
     Args:
-        parsed: What was read; the requests that were spans are in their calls (`complete_calls`).
+        parsed: The parsed rows, after `complete_calls` added requests in spans to their calls.
 
     Returns:
         Keys prefixed by their kind: `rollout:`, `conversation:`, `response:`, `history:`,

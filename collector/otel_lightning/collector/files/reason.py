@@ -6,7 +6,7 @@ import os
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Numbers of the errors of a full disk, or of this user's full part of it."""
 NO_SPACE = tuple(os.strerror(number) for number in sorted(FULL))
-"""What the system says then, and so what DuckDB and Arrow say."""
+"""The system's texts for these errors, which DuckDB and Arrow repeat."""
 
 
 def reason(error: BaseException) -> str:

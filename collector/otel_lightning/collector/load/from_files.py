@@ -89,7 +89,7 @@ def load_judgements(
     """
     traces = _traces_of(store, {j.item["span_id"] for j in judgements if "trace_id" not in j.item})
     records, left_out = [], list[str]()
-    # Of two judgements with one id, the one that is stored last counts.
+    # If two judgements have one id, the one that is stored last counts.
     for item, time_ns in sorted(judgements, key=attrgetter("time_ns")):
         trace_id = item.get("trace_id") or traces.get(item["span_id"])
         if trace_id is None:

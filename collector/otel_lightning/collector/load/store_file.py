@@ -1,7 +1,7 @@
 """Notice that the file of an open store was deleted, or that another file was put in its place.
 
-DuckDB goes on to write to the file that it opened, also after that file has lost its name. What is
-stored then is gone when the process ends. If another file was copied over it, DuckDB would write
+DuckDB goes on to write to the file that it opened, also after that file has lost its name. The rows
+stored then are gone when the process ends. If another file was copied over it, DuckDB would write
 its blocks between those of the other one, and both would be lost.
 """
 

@@ -133,7 +133,7 @@ class Forgetting:
         """Wait a moment, and return as JSON what was erased, or the error, or nothing yet."""
         erasure = self._erasures.get(ticket)
         if erasure is None:
-            return json.dumps({"error": "lightning-ingest was started anew. Run it again."})
+            return json.dumps({"error": "lightning-ingest was restarted meanwhile. Run it again."})
         try:
             return json.dumps({"erased": asdict(erasure.result(WAIT_SECONDS))})
         except TimeoutError:

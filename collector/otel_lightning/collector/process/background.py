@@ -12,7 +12,8 @@ STOP_SECONDS = 1.0
 class BackgroundThread(threading.Thread):
     """A thread that looks at something again and again; subclasses define `look`.
 
-    Whoever starts it watches `has_died`: an error that is no `Exception` ends it in spite of all.
+    An error that is no `Exception`, such as `SystemExit`, still ends it: so the caller that starts
+    it has to watch `has_died`.
     """
 
     def __init__(self, name: str, seconds: float) -> None:

@@ -42,8 +42,8 @@ def never_wait() -> None:
     """Let no write to standard output and error wait for a reader, such as that of a full pipe.
 
     The system refuses what does not fit, also from libraries and from processes that we start. A
-    pipe or terminal is opened anew for that, because other programs share the one that we
-    inherited. Where that is not allowed (and on macOS), it stays as it is.
+    pipe or terminal is opened a second time for that, because other programs share the one that
+    we inherited. Where that is not allowed (and on macOS), it stays as it is.
     """
     for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
         if stream is not None and _descriptor(stream) != descriptor:  # a test replaced it

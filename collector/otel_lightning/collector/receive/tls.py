@@ -57,7 +57,7 @@ class Tls:
     def validities(self) -> list[Validity]:
         """Return when the server's certificate is valid, and when an authority of its clients is.
 
-        Of several authorities, it is the one that is valid longest.
+        If there are several authorities, it is the one that is valid longest.
         """
         validities = [_validity(f"the certificate '{self.cert}'", self._served())]
         if self.client_ca:

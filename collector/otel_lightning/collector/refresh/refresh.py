@@ -35,7 +35,7 @@ REBUILD = "lightning_rebuild"
 SPANS_AT_ONCE = 25_000
 """Number of spans that are derived together, unless one closed set has more: this bounds memory."""
 BREAKS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What deriving raises for a value that no reader expects; Arrow's errors are among them."""
+"""Errors of deriving for a value that no reader expects; `ArrowInvalid` is a `ValueError`."""
 _PORTIONING: WeakKeyDictionary[Store, Portioning] = WeakKeyDictionary()
 """Whether batches are derived in portions, by open store."""
 

@@ -65,7 +65,7 @@ def start_parts(
         store: The store, open for writing.
         run: The notes on how the runs before ended, and this one.
         most_connections: Highest number of open connections.
-        kept: What the run before knew about the stored rows.
+        kept: Facts about the stored rows that the run before passed on.
     """
     server = _server(store, settings)
     spool = Spool(spool_folder(settings.store))

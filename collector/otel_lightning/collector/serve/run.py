@@ -55,7 +55,7 @@ HELD_SECONDS = 8.0  # for another process to close the store; exporters give up 
 SELECT_SECONDS = 120.0  # for a SELECT over HTTP
 FAILED = 1
 NO_THREAD = "start new thread"
-"""What Python says if the system refuses a thread."""
+"""Part of Python's error if the system refuses a thread."""
 
 
 def serve(settings: Settings, echo: Callable[[str], None]) -> None:

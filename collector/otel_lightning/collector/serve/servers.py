@@ -57,7 +57,7 @@ class Servers:
             receiver: Checks the requests, and appends them to the spool.
             settings: Addresses and certificates.
             bound: Sockets at these addresses.
-            apps: What else the HTTP server answers, such as the page.
+            apps: The other parts of the HTTP server, such as the page.
         """
         if bound.grpc:
             bound.grpc.close()  # gRPC cannot use an open socket: it binds the address again

@@ -20,7 +20,7 @@ READ_ONLY = "Its file system is read-only: mount it for writing."
 FULL = "Make room on its disk."
 NO_INODES = "Its disk has no inode for another file: delete files there (df -i)."
 REFUSED = "Let the user that runs lightning-ingest read and write there."
-GONE = "Move its folder back, or mount its disk; or restart lightning-ingest to begin anew."
+GONE = "Move its folder back, or mount its disk; or restart lightning-ingest to begin a new one."
 TAKEN = "Another process receives there: stop it, or choose another store with --store."
 DESCRIPTORS = "Raise the limit of open files, for example with: ulimit -n 4096."
 HANGS = "Its disk does not answer: the system's log (dmesg) may say why."
@@ -49,7 +49,7 @@ def fault(path: Path, error: OSError, user: str = "the spool") -> str:
     Args:
         path: The file or folder, used if the error names none: a failed write does not.
         error: The error.
-        user: What needs the file.
+        user: The part that needs the file, as the text names it.
     """
     remedy = REMEDIES.get(error.errno or 0, OTHER)
     if error.errno == errno.ENOSPC and _has_no_inodes(path):

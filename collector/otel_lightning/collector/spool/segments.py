@@ -222,7 +222,7 @@ class Segments:
     def _is_whole(self, path: Path) -> bool:
         """Return whether another file in this one's place has all durable records of it.
 
-        So it is after the disk was mounted again: then the open file cannot even be read.
+        This happens after the disk was mounted again: then the open file cannot even be read.
         """
         if path.stat().st_size < self._durable.offset or not has_id(self.folder, [self.id]):
             return False

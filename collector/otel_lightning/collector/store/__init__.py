@@ -1,7 +1,8 @@
 """Open, migrate and query the DuckDB file. Only this package imports duckdb.
 
-What loads DuckDB is imported when it is first used. So a client that only needs to know who serves
-a store, such as `lightning-learn run`, loads neither DuckDB nor pyarrow: 0.2 CPU-seconds.
+Modules that load DuckDB are imported when they are first used. So a client that only needs to know
+who serves a store, such as `lightning-learn run`, loads neither DuckDB nor pyarrow: 0.2
+CPU-seconds.
 
 Begin in `opening.py`, and in `connection.py`, which has the class `Store`. `sql_server.py` lets
 other processes run SQL, which `clients/` checks and limits. `deduplication/` finds duplicates

@@ -12,14 +12,14 @@ WRAPPING = "\n\nLINE 1: FROM remote.query("
 """From here on, an error text quotes the wrapper that sends a statement to the server: cut it."""
 
 FROM_SERVER = re.compile(r"^Invalid Input Error: (?=[A-Z][\w ]+ Error: )")
-"""What Quack puts before an error of the server, which names its own kind."""
+"""Prefix that Quack puts before an error of the server, which names its own kind."""
 
 OUT_OF_MEMORY = "SET memory_limit="
-"""What DuckDB advises where memory ran out. In a commit or a generated column, that error has
+"""DuckDB's advice where memory ran out. In a commit or a generated column, that error has
 no type of its own."""
 
 GIVEN_UP = "has been invalidated"
-"""What DuckDB says of a database that it uses no more, after a checkpoint that failed."""
+"""Part of DuckDB's error for a database that it stopped using after a checkpoint failed."""
 
 
 class StoreError(Exception):

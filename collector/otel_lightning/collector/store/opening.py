@@ -62,7 +62,7 @@ DAMAGE = (
 MAGIC = slice(8, 12)
 """Place of the letters `DUCK` in a file of DuckDB."""
 LOCKED = "Could not set lock"
-"""What DuckDB says if another process holds the file."""
+"""Part of DuckDB's error if another process holds the file."""
 STARTING_SECONDS = 10.0
 """Longest wait for an ingester that holds the file and answers no SQL yet, or no more."""
 MIGRATING_SECONDS = 600.0
@@ -70,7 +70,7 @@ MIGRATING_SECONDS = 600.0
 TOLD_SECONDS = 3.0
 """After this wait for a migration, a command says that it waits."""
 OTHERS_LOG = re.compile(r"WAL does not match|WAL checkpoint iteration does not match")
-"""What DuckDB says if the write-ahead log beside a file is not that file's own."""
+"""DuckDB's errors if the write-ahead log beside a file is not that file's own."""
 AGAIN_SECONDS = 0.1
 """Pause before a file that another process holds is opened again."""
 
@@ -317,7 +317,7 @@ def open_file(path: Path, *, read_only: bool, to_serve: bool = False) -> Store:
 def _check_kind(path: Path) -> None:
     """Refuse a JSON, CSV or Parquet file: DuckDB would open a database in memory to query it.
 
-    What is written into that one is lost when it is closed.
+    Everything written into that one is lost when it is closed.
     """
     try:
         with path.open("rb") as file:

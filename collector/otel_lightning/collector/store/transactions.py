@@ -3,7 +3,7 @@
 import duckdb
 
 ABORTED = "transaction is aborted"
-"""What DuckDB says of a transaction in which a statement failed, until it is rolled back."""
+"""Part of DuckDB's error for a transaction in which a statement failed, until it is rolled back."""
 
 
 def begin(connection: duckdb.DuckDBPyConnection) -> None:

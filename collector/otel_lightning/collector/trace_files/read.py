@@ -1,6 +1,6 @@
 """Read files of traces: protobuf, JSON, JSON lines, CSV or Parquet, plain, gzip or zstd.
 
-What a file holds is detected by its content: OTLP, or records that another trace store exported.
+The kind of a file is detected by its content: OTLP, or records that another trace store exported.
 JSON lines, CSV and Parquet are read in parts, so that a large file needs no more memory.
 """
 

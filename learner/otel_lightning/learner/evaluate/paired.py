@@ -4,10 +4,10 @@ Two tests must agree, both over tasks, because rollouts of one task are correlat
 the mean difference, and a randomisation test, which stays exact for few tasks. For rewards of 0 and
 1 and one sample per task the randomisation test is McNemar's exact test.
 
-For rewards of 0 and 1 and one sample per task the bound is that of a bootstrap. Else a task can win
-a little or lose much, and a bootstrap, which resamples what was seen, knows nothing of a rare large
-loss that is in none of the rollouts. Then the bound comes from betting on a fixed number of tasks,
-which allows for such a loss and needs the range of the rewards.
+For rewards of 0 and 1 and one sample per task the bound is that of a bootstrap. With other rewards,
+a task can win a little or lose much. A bootstrap resamples the observed rollouts, so it cannot
+account for a rare large loss that none of them has. Then the bound comes from betting on a fixed
+number of tasks, which allows for such a loss and needs the range of the rewards.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -137,7 +137,7 @@ def compare_sides(  # noqa: PLR0913 - who is compared, and what it takes to pass
         least_gain=least_gain,
         reward_range=None if rewards.refusals else rewards.range,
     )
-    # McNemar's test is exact. What has no range is refused anyway.
+    # McNemar's test is exact, so it needs no betting; without a range the other is refused anyway.
     if rewards.refusals or (rewards.assumed and _by_mcnemar(pairs, least_gain)):
         bound = float(np.quantile(drawn, alpha)) if len(drawn) else float("nan")
     else:
@@ -146,7 +146,7 @@ def compare_sides(  # noqa: PLR0913 - who is compared, and what it takes to pass
     chances = _second_chances(base, other)
     if not judged.passed or not (pairs.unpaired or chances):
         return judged
-    # What passes must also hold with the unknown rewards at their worst.
+    # A candidate that passes must also pass with the unknown rewards at their worst.
     worst_sides = _at_worst(base, other, chances, rewards.range)
     worst = compare_sides(*worst_sides, least_gain, seed, alpha, reward_range=reward_range)
     return replace(judged, refusals=tuple(_at_worst_refused(judged, worst, len(chances))))

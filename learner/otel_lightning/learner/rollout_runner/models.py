@@ -102,7 +102,8 @@ def _start_ours(
     model: Path, names: Sequence[str], processes: Processes, folder: Path, *, greedy: bool
 ) -> str:
     port_file = folder.resolve() / "port"
-    # Of a former run: `wait_until` takes the file as the sign that the server listens.
+    # A former run may have left it: `wait_until` takes the file as the sign that the server
+    # listens.
     port_file.unlink(missing_ok=True)
     words = [sys.executable, "-m", "otel_lightning.learner", "serve", "--model", str(model)]
     words += ["--port", "0", "--port-file", str(port_file), "--seed", "0"]

@@ -56,7 +56,7 @@ def is_function(name: str, metadata: Mapping[str, Any]) -> bool:
 
     Args:
         name: The name of the run.
-        metadata: What LangGraph says of it; {} outside of a graph.
+        metadata: LangGraph's metadata of the run; {} outside of a graph.
     """
     if "langgraph_node" not in metadata:
         return False

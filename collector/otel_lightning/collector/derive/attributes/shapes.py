@@ -150,7 +150,7 @@ class Decision:
             return self._decide_once(span)
 
     def _decide_once(self, span: Span) -> Any:
-        # What was read before stays in the key: another branch of the function may read less.
+        # Inputs read before stay in the key: another branch of the function may read fewer.
         inputs = dict.fromkeys(self._inputs)
         decision = self._decide(_WatchedSpan(span, inputs))  # type: ignore[arg-type]
         # The function took a branch that reads a further value. The keys so far lack it.

@@ -20,7 +20,7 @@ BESIDE = {"group_id": "agent_trace_id"}
 """Keys that hold the id of a conversation only if another key is there: Logfire's for the OpenAI
 Agents SDK, whose `group_id` links the traces of one conversation."""
 NO_ID = "null"
-"""What Logfire writes as the id of a conversation that has none."""
+"""Logfire's value of a conversation id where a conversation has none."""
 AGENT = ["gen_ai.agent.name", "agent.name"]
 """The keys of the name of the agent that makes a call."""
 NODE: list[str] = []

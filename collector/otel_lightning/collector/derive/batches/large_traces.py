@@ -1,8 +1,8 @@
 """Large traces that were derived, kept so that spans which come late cost little.
 
-A trace is derived as a whole, so a late span needs all other spans of its trace. Of a large trace
-the rows that were read from each span are kept, and the rows that were last written. Then only the
-late spans are read and parsed, and only the rows that they change are written.
+A trace is derived as a whole, so a late span needs all other spans of its trace. For a large trace,
+the rows that were read from each span are kept in memory, with the rows that were last written.
+Then only the late spans are read and parsed, and only the rows that they change are written.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """Log records without a trace that state their rollout, such as those of `lightning-learn run`.
 
-Nothing of any span has to be known for them. So this module imports none of what reads spans, which
-takes 0.1 CPU-seconds: a run whose agents send nothing does without.
+Their rows depend on no span. So this module imports none of the code that reads spans: importing
+that takes 0.1 CPU-seconds, which a run whose agents send nothing saves.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,8 +15,8 @@ from otel_lightning.instrumentation.attributes import ROLLOUT_ID
 def state_rollouts(logs: Iterable[Log]) -> bool:
     """Return whether `derived` gives the rows of these log records.
 
-    They have no trace, and each that is a reward or an arm states its rollout. Else the id of a
-    conversation may name it, and each dialect spells that otherwise.
+    They have no trace, and each reward and each arm among them states its rollout. Without that, a
+    conversation id may name the rollout, and each dialect has its own key for conversation ids.
     """
     return all(
         not log.trace_id

@@ -18,7 +18,7 @@ RANK = 65
 AGENT, OPERATION = "gen_ai.agent.name", "gen_ai.operation.name"
 CALL_ID = "gen_ai.tool.call_id"
 BETWEEN = "__"
-"""What is between the name of a tool and the rest of a tool call's id."""
+"""Separates the name of the tool from the rest of a tool call's id."""
 
 
 def matches(span: Span) -> bool:

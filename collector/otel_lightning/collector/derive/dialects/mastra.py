@@ -31,7 +31,7 @@ BODY, MODEL = ("mastra.metadata.body", "body"), ("mastra.metadata.modelMetadata"
 name."""
 RUNS = {"agent_run": "agent", "workflow_run": "workflow"}
 CUT = "[MaxDepth]"
-"""What Mastra 0 writes for a value that is nested too deeply."""
+"""The text that Mastra 0 writes in place of a value that is nested too deeply."""
 OUTLINED = re.compile(r"\[tool(?P<result>-result)?: (?P<name>[^\]]+)\]")
 """Replaces a tool call, or its result, in an outline."""
 PIECES = re.compile(r"(?s)\[tool-result: [^\]]+\]|(?:(?!\[tool-result: [^\]]+\]).)+")

@@ -22,9 +22,9 @@ NAME = "nat"
 RANK = 5
 KIND = "nat.span.kind"
 UNKNOWN = "unknown"
-"""What the toolkit writes for every value that it does not know."""
+"""The text that the toolkit writes for every value that it does not know."""
 ADDED = {"additionalProperties": False, "strict": True}
-"""What the toolkit writes into the schema of each tool's parameters."""
+"""The fields that the toolkit adds to the schema of each tool's parameters."""
 TOOL_CALLS = "\n\nTool calls: "
 """Separates an answer's text from its tool calls."""
 

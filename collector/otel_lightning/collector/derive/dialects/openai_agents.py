@@ -17,7 +17,7 @@ RANK = 70
 CONSTANT = "OpenAI Agents instrumentation"
 """The agent description that the package writes on every span."""
 BESIDE = ("tool_calls", "tool_call_id", "refusal")
-"""What a message of OpenAI has beside its content."""
+"""The fields of an OpenAI message besides its role and content."""
 MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages")
 
 

@@ -87,8 +87,8 @@ def any_history(call: LlmCall, memory: MessageMemory | None = None) -> History:
 def _short_history(call: LlmCall) -> History | None:
     """Return the history of a few messages and one answer, or None for any other call.
 
-    A fast path: it returns the same as `any_history`. What a few messages add to the hashes of a
-    history is put together, and hashed at once.
+    A fast path: it returns the same as `any_history`. The bytes that a few messages add to the hash
+    of a history are joined, and hashed at once.
     """
     sent, answered = call.input_messages, call.output_messages
     if not sent or not answered or len(sent) > SHORT or len(answered) != 1:
@@ -129,7 +129,7 @@ def _short_history_with_tools(
     Args:
         rest: The messages after them.
         answer: The output.
-        chain: What the first messages add to the hash of the history.
+        chain: The bytes that the first messages add to the hash of the history.
         before: The role of the last of them; '' if there is none.
         prefixes: The beginnings among them that end with the assistant's turn; extended in place.
     """

@@ -1,8 +1,8 @@
 """Recover parts of an answer that an instrumentation lost, from histories that repeat them.
 
-Of a streamed answer of Anthropic's models some packages keep the tool call as it begins, with the
-arguments `{}`, and not the pieces of the arguments that follow. Others leave out the text beside
-tool calls, or write nothing of a streamed answer.
+When an Anthropic model streams an answer, some packages keep only the beginning of a tool call,
+with the arguments `{}`, and lose the pieces of the arguments that follow. Others leave out the text
+beside tool calls, or write nothing of a streamed answer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -113,8 +113,8 @@ def _recall_answers(calls: Sequence[LlmCall]) -> None:
     """Give calls whose answers are lost the tool calls with which later inputs go on.
 
     The ids of tool calls are the provider's, so these are its answers. A text may be changed by the
-    agent before it is sent back, so a text alone is not taken. Of an answer, reasoning is missing,
-    so it stays truncated.
+    agent before it is sent back, so a text alone is not taken. Inputs do not repeat reasoning, so a
+    recovered answer stays marked as truncated.
     """
     for at, call in enumerate(calls):
         if not call.lost_answers or not _is_lost(unpack(call)) or not call.input_messages:

@@ -15,7 +15,7 @@ from otel_lightning.collector.derive.text.json_text import parse, parse_literal
 ELIDED = "<elided>"
 """The placeholder in Google ADK's logs for content that must not be recorded."""
 LOST = "ToolCall"
-"""What Splunk's package for LangChain writes as a part in place of tool calls."""
+"""The part that Splunk's package for LangChain writes in place of tool calls."""
 BLOCKS = '[{"type":"'
 """Prefix of a text into which a package wrote all blocks of a message."""
 WRITTEN = '{"type":"'
@@ -175,7 +175,7 @@ _PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
     **dict.fromkeys(("tool_call_response", "tool_result", "tool-result"), read_response),
     **dict.fromkeys(("function_response", "functionResponse"), read_response),
     **dict.fromkeys(("toolResponse", "toolResult", "toolresult"), read_response),  # early Rig's
-    # What the AI SDK keeps of a person's approval of a tool; models do not get it.
+    # The AI SDK's record of a person's approval of a tool; models do not get it.
     **dict.fromkeys(("tool-approval-request", "tool-approval-response"), lambda _: None),
     "input_json_delta": lambda _: None,  # a chunk of a stream, whose call holds the arguments
 }

@@ -21,7 +21,7 @@ _CODE, _RAN = (
 )
 _RESPONSE_KEYS = ("output", "results", "outputs", "result", "content")
 _ARGUMENT_KEYS = ("queries", "code", "input", "prompt", "query", "operation")
-"""What items without `arguments` and `action` are about."""
+"""The keys of the arguments in items that have neither `arguments` nor `action`."""
 
 
 def item_parts(item: Mapping[str, Any]) -> tuple[str, list[Part]] | None:

@@ -24,7 +24,7 @@ def request(sent: Any) -> payloads.Payload | None:
 def response(answer: Any) -> payloads.Payload | None:
     """Return the provider's response that LlamaIndex keeps as `raw`; None for any other value.
 
-    Of a stream, that is the last chunk, so the message stands in for its choice.
+    For a streamed answer it is the last chunk, so the whole message replaces the choice in it.
     """
     raw = json_text.as_object(answer.get("raw")) if isinstance(answer, dict) else {}
     message = json_text.as_object(answer).get("message")
@@ -68,4 +68,4 @@ def _block(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _OF_CALLS = {"id": "call_id", "name": "name", "arguments": "kwargs"}
-"""What a tool call has, and how LlamaIndex calls it, after `tool_`."""
+"""The fields of a tool call, with LlamaIndex's names for them after the prefix `tool_`."""

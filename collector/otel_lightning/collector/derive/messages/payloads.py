@@ -36,7 +36,7 @@ OMITTED = ("<openai.Omit object at 0x", "<openai.NotGiven object at 0x", "NOT_GI
 NOT_PARAMETERS = {"model", "modelId", *HISTORIES, *SYSTEMS, "tools", *CONFIGS, "extra_headers"}
 MODELS = ("model", "modelId")
 NO_MODEL = {"none", "unknown"}
-"""What Spring AI and LangChain4j write where they know no model."""
+"""The texts that Spring AI and LangChain4j write where they know no model."""
 ANSWERED_BY = ("model", "model_version", "modelVersion")
 """The keys of a response that name the model."""
 IDS = ("id", "response_id", "responseId")
@@ -256,7 +256,7 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
     call.output_messages = outputs
     call.response_id = _first_text(response, plan.ids) or call.response_id
     call.response_model = _first_text(response, plan.models) or call.response_model
-    # Of several choices the agent reads the first.
+    # If there are several choices, the agent reads the first.
     call.finish_reason = outputs[0].get("finish_reason") if outputs else _refusal(response)
     if call.finish_reason is None and _is_broken_off(response):
         call.is_broken_off = True

@@ -9,7 +9,7 @@ from otel_lightning.collector.derive.text.json_text import as_object
 
 PARTS, KIND, PART_KIND = "parts", "kind", "part_kind"
 AGAIN = "\n\nFix the errors and try again."
-"""What Pydantic AI adds to the text of an error that it sends to the model."""
+"""The text that Pydantic AI adds to an error that it sends to the model."""
 Json = dict[str, Any]
 
 

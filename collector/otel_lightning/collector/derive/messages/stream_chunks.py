@@ -37,7 +37,7 @@ def response(chunks: Iterable[Any]) -> dict[str, Any] | None:
 def responses_response(events: Iterable[Any]) -> dict[str, Any] | None:
     """Return the response that the events of the Responses API's stream make up, None if none do.
 
-    The last event holds it. Of a stream that broke off, it is what came until then.
+    The last event holds it. If the stream broke off, the response is built of the events before.
 
     Args:
         events: The parsed events, in order; events before the last one may be missing.

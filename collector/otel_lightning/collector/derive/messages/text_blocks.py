@@ -20,7 +20,8 @@ FAILED = re.compile(r"\bisError=True\b|\bstate=<\w+\.ERROR\b")
 """Follows the text in the `repr()` of a result that tells of a failure."""
 
 NO_REASON = "Tool call execution denied."
-"""What Vercel's AI SDK tells every model of a tool that was denied without a reason."""
+"""The result that Vercel's AI SDK sends to the model for a tool that was denied without a
+reason."""
 
 
 def plain(value: Any) -> Any:
@@ -60,7 +61,7 @@ DENIALS = {
     "The tool call was denied.",  # Pydantic AI
     "Tool execution was not approved.",  # OpenAI Agents SDK
 }
-"""What frameworks tell the model of a tool that a person did not approve."""
+"""The results that frameworks send to the model for a tool that a person did not approve."""
 # LangChain's middleware for approvals adds the person's reason, or the id of the tool call.
 _DENIAL = re.compile(r"User rejected the tool call for `[^`]+` with (?:reason: |id )")
 

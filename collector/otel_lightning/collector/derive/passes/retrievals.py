@@ -21,7 +21,7 @@ def place(
     Where no text was recorded, of the documents or of the calls, it is the next call.
 
     Args:
-        retrievals: What the spans of retrievers and rerankers say.
+        retrievals: The retrievals as read from spans, duplicates included.
         calls: The model calls in time order, with their rollouts.
         assigned: The rollout of each span.
     """

@@ -68,7 +68,7 @@ def _listed(text: str) -> str:
 
 
 _FIELDS = re.compile(rf"{QUOTED}|(?P<opens>[\[({{])|(?P<closes>[\])}}])|(?P<gap> )(?=\w+=)")
-"""What may stand between the fields of an object: texts, brackets and spaces."""
+"""Matches what separates the fields of an object, and the texts and brackets to skip."""
 
 
 def _plain(match: re.Match[str]) -> str:

@@ -114,9 +114,9 @@ class Lag:
     def watch(self, unstored_ns: int | None) -> None:
         """Raise the alarm `lagging` if something waits too long, and clear it if nothing does.
 
-        Any thread may call it, also while the loader does not come to its next batch. What a former
-        process left waits since this one began; what an upgrade or --rebuild marked has no time,
-        and is no alarm.
+        Any thread may call it, also while the loader does not come to its next batch. The wait
+        of work that a former process left counts from the start of this one. Traces that an upgrade
+        or --rebuild marked have no time, and raise no alarm.
 
         Args:
             unstored_ns: When the oldest request that is not stored was received, Unix nanoseconds.

@@ -8,7 +8,7 @@ from otel_lightning.collector.page.text import decimal, moment
 from otel_lightning.collector.page.view_request import View, ViewRequest
 from otel_lightning.collector.page.views.filters import NO_FILTER
 from otel_lightning.collector.page.views.gates import gate_of
-from otel_lightning.collector.page.views.rows import linked
+from otel_lightning.collector.page.views.rollout_links import linked
 from otel_lightning.collector.terminal.quantities import number_of
 
 MINUTE_NS = 60 * 10**9

@@ -9,7 +9,7 @@ from typing import Any
 from otel_lightning.collector.page import plots
 from otel_lightning.collector.page.text import decimal, number
 from otel_lightning.collector.page.view_request import View, ViewRequest, address, segment
-from otel_lightning.collector.page.views.rows import linked
+from otel_lightning.collector.page.views.rollout_links import linked
 
 SAMPLE_ROWS = 2000
 DRAWN = 600

@@ -15,7 +15,7 @@ from otel_lightning.collector.page.view_request import (
     segment,
 )
 from otel_lightning.collector.page.views.filters import filter_parameters, page_of
-from otel_lightning.collector.page.views.rows import link
+from otel_lightning.collector.page.views.rollout_links import link
 from otel_lightning.collector.show.conversation import text_or_json
 
 WINDOW_STEPS = 100

@@ -8,7 +8,7 @@ from otel_lightning.collector.page.views.filters import (
     order,
     page_of,
 )
-from otel_lightning.collector.page.views.rows import linked
+from otel_lightning.collector.page.views.rollout_links import linked
 
 OUTCOMES = ("terminated", "truncated", "open")
 REWARDS = {

@@ -4,7 +4,7 @@ from typing import Any
 
 from otel_lightning.collector.page.conversation import Part, parts
 from otel_lightning.collector.page.view_request import PAGE_ROWS, NotFoundError, View, ViewRequest
-from otel_lightning.collector.page.views.rows import link, linked
+from otel_lightning.collector.page.views.rollout_links import link, linked
 
 MOST_TASKS = 100
 COLUMNS = 6

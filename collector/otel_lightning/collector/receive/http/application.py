@@ -200,7 +200,7 @@ async def _store(
 async def _read_body(scope: Any, protocol: Any, limit: int, take: Callable[[int], None]) -> bytes:
     is_chunked = scope.headers.get("transfer-encoding") is not None
     declared = scope.headers.get("content-length", "")
-    # Of the two, the chunks count.
+    # If a request has both, the chunks count and not the length.
     size = int(declared) if declared.isdigit() and not is_chunked else None
     if size is None and not is_chunked and scope.http_version.startswith("1"):
         raise RefusedError(HTTPStatus.LENGTH_REQUIRED, NO_LENGTH)

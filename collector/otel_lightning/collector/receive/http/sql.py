@@ -1,7 +1,7 @@
 """SELECTs over HTTP for commands of this user on this machine: `POST /v1/sql`, rows as JSON.
 
-Who sends one needs the writer token of the server file, which only the store's owner can read, and
-has to be on this machine, as for SQL over DuckDB's own protocol. That token may do anything there;
+The client needs the writer token of the server file, which only the store's owner can read, and has
+to be on this machine, as for SQL over DuckDB's own protocol. That token may do anything there;
 here it may only read.
 """
 

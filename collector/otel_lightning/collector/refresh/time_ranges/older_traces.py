@@ -50,8 +50,8 @@ class OlderTraces:
     def add(self, bounds: Mapping[str, TimeBounds]) -> None:
         """Remember traces as the newest part.
 
-        Of a trace with spans that came since it was derived, nothing is known from then on: the
-        short form lacks the time since when they came.
+        A trace with spans that came since it was derived is dropped: the short form cannot hold the
+        time since when they came.
         """
         rows = [
             (

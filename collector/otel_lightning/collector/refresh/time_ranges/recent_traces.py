@@ -4,9 +4,9 @@ A trace id is random, so a search for it reads the ids of a whole table, and cos
 the store is. Times are not: DuckDB skips blocks of rows that are all older than a condition asks
 for. So this process remembers, for the traces that came or were derived last, since when their
 spans were received, and the earliest time among the rows that were derived from them. Reading or
-deleting their rows then costs the same in a store of any size. Of two million traces before these
-it remembers the same in a shorter form (`older_traces.py`), also across an orderly stop. For any
-other trace whole tables are searched.
+deleting their rows then costs the same in a store of any size. For the two million traces before
+these it remembers the same in a shorter form (`older_traces.py`), also across an orderly stop. For
+any other trace whole tables are searched.
 
 It is valid only while this process is the only one that stores and derives, as `SeenIds` is.
 """

@@ -57,7 +57,7 @@ class Repetition:
 class Supervisor(BackgroundThread):
     """Looks after the threads of the process.
 
-    The event loop only asks which has died. What may wait for a disk is done in a thread.
+    The event loop only asks which has died. Work that may wait for a disk is done in a thread.
     """
 
     def __init__(

@@ -134,8 +134,8 @@ def main() -> None:
     scans = Scans(connection, settings["address"])
     connection.execute(f"SET memory_limit = '{int(memory_bytes * SHARE_OF_DUCKDB)}B'")
     connection.execute("SET enable_progress_bar = false")
-    # Else DuckDB would spill to `.tmp` in the current directory, where the other process has files
-    # of the same names. They would stay there, with texts of the store, after a kill.
+    # Without this, DuckDB would spill to `.tmp` in the current directory, where the other process
+    # has files of the same names. They would stay there, with texts of the store, after a kill.
     connection.execute("SET temp_directory = ''")
     # Allocate what DuckDB needs once before memory is limited, so that it does not count.
     connection.execute("FROM spans LIMIT 0").fetchall()

@@ -39,7 +39,7 @@ def write_server(path: Path, server: Server) -> None:
 def read_server(path: Path) -> Server | None:
     """Read the server file of a store; return None if it is missing or its process has ended.
 
-    What a newer version has added to it is left out.
+    Fields that a newer version has added are ignored.
     """
     content = _content_of_running(path)
     try:

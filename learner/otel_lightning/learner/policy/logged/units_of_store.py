@@ -71,7 +71,7 @@ def _copies(store: Store, choices: pl.DataFrame) -> pl.DataFrame | None:
 def _shared(store: Store, choices: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """Read the values that rollouts share.
 
-    Of a large log, some parts are read first, and the rest only if arms are kept in these parts.
+    Some parts of a large log are read first, and the rest only if arms are kept in these parts.
     """
     equal, times = at_equal_times(choices), choices["time"].drop_nulls()
     if choices.height <= SAMPLE or len(times) <= SAMPLE:

@@ -55,7 +55,7 @@ def _turns(call: Row, shown: ShownMessages) -> Iterator[Turn]:
             yield Turn(message["role"], tuple(message.get("parts") or ()))
     if call["content"] in INCOMPLETE:
         yield _note(f"the trace holds this model call's messages only {call['content']}", call)
-    # Of several choices, agents go on with the first one.
+    # If there are several choices, agents go on with the first one.
     for message in read_messages(call["output_messages"])[:1]:
         if shown.is_new(message):
             yield Turn("assistant", tuple(message.get("parts") or ()), call["agent_name"])

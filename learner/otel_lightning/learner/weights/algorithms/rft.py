@@ -42,8 +42,8 @@ class Settings:
 def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
     """Keep good completions, each once in its state, and at most `per_task` of a task.
 
-    Of a state's completions, those are kept after which no other one earned as much in fewer
-    calls; of a task's completions, those of the highest advantage.
+    A completion is kept if no other one in its state led to as much reward in fewer calls. If more
+    than `per_task` of a task remain, those with the highest advantage are kept.
 
     Raises:
         DataError: If no completion is good.

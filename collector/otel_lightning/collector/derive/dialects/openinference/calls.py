@@ -127,7 +127,7 @@ def read(span: Span, plan: Plan, operation: str) -> LlmCall | None:
 
     Args:
         span: A span of the kind `LLM` or `EMBEDDING`.
-        plan: What the keys of the span say.
+        plan: How to read spans with the keys of this one.
         operation: The operation of its kind.
     """
     if not plan.is_call and _is_no_call(span, plan):
@@ -189,14 +189,14 @@ def fill(call: LlmCall, span: Span) -> bool:
     is_cut = not _fill_request(call, span, plan, request) and (is_part or _is_cut(sent, request))
     payload = _providers(json_text.parse(answered))
     body = _body(metadata) if '"body":' in metadata else None
-    # What is a response was parsed, so it was not cut.
+    # A text that is a response was parsed, so it was not truncated.
     is_response = _fill_response(call, span, plan, body or _response_inside(payload)) and not body
     is_cut = is_cut or (not is_response and _is_cut(answered, payload))
     _settle_models(call, span, plan)
     # Of Gemini's models OpenInference knows no name.
     call.request_model = call.request_model or _stated(about, "ls_model_name")
     for name, key in plan.counts:
-        # Those that the response did not state.
+        # Only counts that the response did not state.
         if getattr(call, name) is None:
             setattr(call, name, reading.integer(attributes, key))
     if span_rows.is_gemini(call):
@@ -275,7 +275,7 @@ def _fill_messages(call: LlmCall, span: Span, plan: Plan, request: Any) -> None:
 
 
 class _InvocationParameters(NamedTuple):
-    """What the invocation parameters state."""
+    """The request's parameters, model and tools, as the invocation parameters state them."""
 
     parameters: dict[str, Any]
     model: str | None

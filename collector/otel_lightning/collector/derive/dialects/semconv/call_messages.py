@@ -89,7 +89,7 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, plan: Plan, reasons:
         call: The call; changed in place.
         span: Its span.
         attributes: The span's attributes, merged with those of its details event.
-        plan: What the keys of these attributes say.
+        plan: Where attributes with these keys have the messages.
         reasons: Number of finish reasons that the span states.
 
     Returns:

@@ -9,7 +9,7 @@ from otel_lightning.collector.derive.rows import Attributes, Span
 
 SCOPE = "strands.telemetry.tracer"
 MARK = "[REDACTED]"
-"""What is in the place of a text that was redacted."""
+"""The text that replaces a redacted one."""
 
 
 def removed(span: Span) -> Span:

@@ -41,7 +41,7 @@ SETTINGS_KEYS = frozenset((*PROVIDERS, *ANSWERING, *REQUESTED_MODELS, *REASONS))
 
 
 class Settings:
-    """What a call states that most calls of an agent repeat: models, parameters, finish reasons."""
+    """Facts of a call that most calls of an agent repeat: models, parameters, finish reasons."""
 
     __slots__ = (
         "finish_reason",

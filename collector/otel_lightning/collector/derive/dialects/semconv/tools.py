@@ -58,7 +58,7 @@ _ALONE = {"result": {"is_error"}, "Response": {"Extra", "ToolOutput"}}
 """Keys of a result that is alone in an object, each with what else the object may hold: Traceloop's
 for MCP is the first, Eino's the second."""
 UNSPECIFIED = ("<not specified>", "<not_specified>")
-"""What Google's ADK and ADK-TS write as the id of a tool call that has none."""
+"""The ids that Google's ADK and ADK-TS write for a tool call that has none."""
 MERGED_TOOLS = "(merged tools)"
 """Google ADK's name for a span that only sums up parallel tool executions."""
 
@@ -115,7 +115,7 @@ class _Plan:
         known = shape.known
         self.name, self.call_id = first(shape, NAMES), first(shape, IDS)
         self.arguments, self.result = first(shape, ARGUMENTS), first(shape, RESULTS)
-        # Those that may say that a tool failed, such as `mcp.tool.isError`.
+        # Keys whose values may say that a tool failed, such as `mcp.tool.isError`.
         self.flags = [key for key in shape.keys if key.endswith(("is_error", "isError"))]
         # Then the span's name is that of a class, not of the tool.
         self.is_named_by_class = "gen_ai.tool.name" not in known
@@ -186,7 +186,7 @@ def drop_mark(call: LlmCall, mark: str, memory: MessageMemory | None) -> bool:
 
     Args:
         call: The call; changed in place.
-        mark: What the package puts behind the rest (`CUT_MARKS`).
+        mark: The text that the package writes after the part that it kept (`CUT_MARKS`).
         memory: The messages that are shared with other calls.
     """
     sent = call.input_messages or []

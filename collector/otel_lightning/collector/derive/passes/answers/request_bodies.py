@@ -83,7 +83,7 @@ def grouped(bodies: Iterable[Log]) -> Bodies:
         elif BODY in attributes:
             answered.append(log)
         else:
-            # Of several requests at once none is known to be that of the response.
+            # If several requests run at once, nothing tells which one the response answers.
             waiting_bodies = waiting.pop(source, [])
             records[trace_id, attributes[REQUEST]] += (
                 [*waiting_bodies, log] if len(waiting_bodies) == 1 else [log]

@@ -111,9 +111,9 @@ def _lost_its_requests(call: LlmCall) -> bool:
 
 
 def _lost_its_answer(call: LlmCall) -> bool:
-    """Return whether nothing of an answer is known, nor why it ended.
+    """Return whether neither a part of the answer is known, nor why it ended.
 
-    Google's ADK for JavaScript writes streamed answers so that ask for tools.
+    Google's ADK for JavaScript records streamed answers that ask for tools in this way.
     """
     if call.content != "truncated" or call.finish_reason or call.error_type or call.is_broken_off:
         return False

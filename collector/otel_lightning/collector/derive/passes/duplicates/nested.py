@@ -62,7 +62,7 @@ def pairs(
 ) -> Iterator[tuple[LlmCall, LlmCall]]:
     """Yield each call with the only call below it, where the two have equal outputs.
 
-    Of several failed attempts, the last one is of the call; the others were requests by themselves.
+    If several attempts failed, the last one is the call's; the others count as calls of their own.
     """
     for place, inner in below.items():
         if place in aggregates:

@@ -2,8 +2,8 @@
 
 OpenLIT writes only those items of a request that have texts of their own. So the requests of an
 agent that its tools answer have the same input as the first one. In JavaScript it also leaves out
-the tool calls of answers, and what the assistant said before. Of a message of chat completions it
-writes the text and leaves out the tool calls, but their results follow.
+the tool calls of answers, and what the assistant said before. From a message of chat completions it
+writes the text without the tool calls, but the results of those follow.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """Complete inputs where a framework recorded only an outline.
 
 Mastra records the whole input of an agent's run once, around the run's calls; each call's own
-input names only which tools were asked for, or was cut. What lies between is known: the answers of
-the calls before it, and the results of the tools.
+input names only which tools were asked for, or was cut. The missing messages are known: the answers
+of the calls before it, and the results of the tools.
 """
 
 from collections import defaultdict

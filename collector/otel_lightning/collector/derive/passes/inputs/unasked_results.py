@@ -83,7 +83,7 @@ def _asked(
     Args:
         call: The call whose input has the results.
         before: The messages that the asking call sent.
-        turn: What the input has of its answer: texts, or nothing.
+        turn: The part of its answer that the input has: texts, or nothing.
         askers: The calls that asked for tools.
     """
     said = "".join(_texts(message["parts"]) for message in turn)

@@ -54,8 +54,8 @@ def without_unattributed(
 
     Args:
         tools: The executions, with their rollouts.
-        evidence: What may belong to a call of another trace, with the calls that may have asked
-            for it (`tool_evidence.with_requesters`).
+        evidence: Executions that a call of another trace may have asked for, with these calls
+            (`tool_evidence.with_requesters`).
         derived: The model calls and agents, with their rollouts.
     """
     rivals = [

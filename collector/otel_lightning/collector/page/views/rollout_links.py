@@ -1,4 +1,4 @@
-"""Rows of rollouts with their links, as several pages list them."""
+"""Links to the pages of rollouts, for the lists of rollouts on several pages."""
 
 from collections.abc import Mapping
 from typing import Any
