@@ -164,19 +164,19 @@ class _Refresh:
 
     def _read_frontier(self, batch: Batch, closed: ClosedSet) -> pa.Table:
         """Read the next traces of a closed set; return their keys."""
-        tied = []
+        keys = []
         # Traces without new spans that are kept parsed are not read again.
         if kept_parsed := [one for one in closed.settled() if one in self.parsed]:
-            tied.append(batch.recall(kept_parsed))
+            keys.append(batch.recall(kept_parsed))
             closed.leave_out(kept_parsed)
         if not closed.is_complete():
             resumed = late_spans.resume(self.store, closed, batch, self.parsed)
-            tied += resumed.values()
+            keys += resumed.values()
             # Before the spans, whose stream must be the last statement until it is read to its end.
             logs = closed.logs(but=resumed)
             if len(resumed) < len(closed.frontier()):
-                tied.append(batch.read(closed.spans(), logs))
-        return pa.concat_tables(tied)
+                keys.append(batch.read(closed.spans(), logs))
+        return pa.concat_tables(keys)
 
 
 def _portioning(store: Store) -> Portioning:

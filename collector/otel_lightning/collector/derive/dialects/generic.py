@@ -70,22 +70,8 @@ def _keys(names: tuple[str, ...]) -> Keys | None:
     for name in names:
         prefix = next((name.removesuffix(end) for end in TYPES if name.endswith(end)), None)
         if prefix is not None and prefix[-1:] in {"", ".", ":"}:
-            found = [_under(prefix, names, what) for what in Keys._fields[1:6]]
-            if not any(found[:2]):
-                found[:2] = [key if key in names else None for key in PAYLOADS]
-            sent, answered, params, model_name, metrics = found
-            keys = Keys(
-                name,
-                sent,
-                answered,
-                params,
-                model_name,
-                metrics or _under(prefix, names, "usage.metadata"),
-                _under(prefix, names, "llm.model"),
-                _under(prefix, names, "tool.name") or _under(prefix, names, "agent.name"),
-                tuple(_under(prefix, names, one) for one in COUNTS),
-            )
-            return keys if sent or answered else None
+            keys = _keys_under(prefix, name, names)
+            return keys if keys.input or keys.output else None
         answer = f"{name.removesuffix(REQUEST)}{RESPONSE}"
         if name.endswith(REQUEST) and answer in names:
             return Keys("llm", name, answer)
@@ -94,7 +80,32 @@ def _keys(names: tuple[str, ...]) -> Keys | None:
     return None
 
 
+def _keys_under(prefix: str, kind: str, names: tuple[str, ...]) -> Keys:
+    """Return the attributes with a vendor's prefix, or Judgment's without it.
+
+    Args:
+        prefix: The prefix, such as `langwatch.`.
+        kind: The attribute that holds the type.
+        names: All attributes of the span.
+    """
+    sent, answered = (_under(prefix, names, name) for name in ("input", "output"))
+    if not (sent or answered):
+        sent, answered = (key if key in names else None for key in PAYLOADS)
+    return Keys(
+        kind,
+        sent,
+        answered,
+        params=_under(prefix, names, "params"),
+        name=_under(prefix, names, "name"),
+        metrics=_under(prefix, names, "metrics") or _under(prefix, names, "usage.metadata"),
+        model=_under(prefix, names, "llm.model"),
+        subject=_under(prefix, names, "tool.name") or _under(prefix, names, "agent.name"),
+        counts=tuple(_under(prefix, names, name) for name in COUNTS),
+    )
+
+
 def _under(prefix: str, names: tuple[str, ...], what: str) -> str | None:
+    """Return the attribute `what` under a prefix, with or without `span.` between; None if none."""
     return next((key for key in (f"{prefix}{what}", f"{prefix}span.{what}") if key in names), None)
 
 

@@ -163,16 +163,20 @@ def _read_call(span: Span) -> LlmCall:
     if plan.has_total:
         span_rows.count_hidden(call, reading.integer(attributes, *semconv_counts.TOTALS))
     if plan.has_tokens:
-        # Agent Lightning adds the token ids to AgentOps' spans, as arrays of integers.
-        prompt, sampled = (reading.token_ids(reading.array(attributes, key)) for key in TOKENS)
-        call.prompt_token_ids = call.prompt_token_ids or prompt
-        call.completion_token_ids = call.completion_token_ids or sampled
+        _fill_token_ids(call, attributes)
     if plan.has_reasons and not any("finish_reason" in one for one in call.output_messages or ()):
         call.finish_reason = finish.reason(semconv.finish_reasons(attributes)[0])
     # A text that is no JSON was not truncated.
     texts = [text for text in plan.contents(attributes) if text.startswith(JSON_STARTS)]
     is_part = plan.lost_beginning or span.scope_name in LAST_ONLY or _lacks_calls(call, span)
     return span_rows.completed(call, *texts, cut=is_part)
+
+
+def _fill_token_ids(call: LlmCall, attributes: Attributes) -> None:
+    """Set the token ids that Agent Lightning adds to AgentOps' spans, as arrays of integers."""
+    prompt, sampled = (reading.token_ids(reading.array(attributes, key)) for key in TOKENS)
+    call.prompt_token_ids = call.prompt_token_ids or prompt
+    call.completion_token_ids = call.completion_token_ids or sampled
 
 
 def flat_input(span: Span) -> list[Message]:

@@ -9,15 +9,20 @@ that says the same, so a history that is looked for holds it. It says nothing to
 model saw has the number of the tool call in its place.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from otel_lightning.collector.derive.histories.input_hashes import LOOK_BACK, hashed_input
+from otel_lightning.collector.derive.histories.input_hashes import (
+    LOOK_BACK,
+    InputHashes,
+    hashed_input,
+)
 from otel_lightning.collector.derive.histories.message_hashes import (
     ASSISTANT,
     HEADS,
+    MessageHashes,
     ToolCallNumbers,
     hashes_of,
     texts,
@@ -67,21 +72,33 @@ def any_history(call: LlmCall, memory: MessageMemory | None = None) -> History:
     )
     if input_hash is None or (call.content == REDACTED and not _names_tools(call)):
         return History([], [], input_hash, *about_tools)
-    with_answer = [chain.after(choice.content) for choice in choices]
-    # The next input has ids that this output lacks, so it finds this call by the history without
-    # ids.
-    if call.lost_ids or any(None in choice.tool_call_ids for choice in choices):
-        # In a copy, because `of` numbers the tool calls of the choice that it gets.
-        with_answer += [without_ids.after(numbers.copy().of(choice)) for choice in choices]
-    if sent.without_tools is not chain:
-        with_answer += [
-            sent.without_tools.after(choice.content) for choice in choices if not choice.has_tools
-        ]
     # These are searched from the end, so the least exact one, without ids, is the first.
     least_exact = [sent.prefix_without_ids] if sent.prefix_without_ids else []
-    return History(
-        [*least_exact, *prefixes], list(dict.fromkeys(with_answer)), input_hash, *about_tools
-    )
+    with_answer = _with_answer(sent, choices, lost_ids=call.lost_ids)
+    return History([*least_exact, *prefixes], with_answer, input_hash, *about_tools)
+
+
+def _with_answer(
+    sent: InputHashes, choices: Sequence[MessageHashes], *, lost_ids: bool
+) -> list[str]:
+    """Return the hashes of an input with each choice of the output, each once.
+
+    Args:
+        sent: The hashes of the input.
+        choices: The hashes of the choices.
+        lost_ids: Whether the instrumentation loses the ids of tool calls.
+    """
+    hashes = [sent.chain.after(choice.content) for choice in choices]
+    # The next input has ids that this output lacks, so it finds this call by the history without
+    # ids.
+    if lost_ids or any(None in choice.tool_call_ids for choice in choices):
+        # In a copy, because `of` numbers the tool calls of the choice that it gets.
+        hashes += [sent.without_ids.after(sent.numbers.copy().of(choice)) for choice in choices]
+    if sent.without_tools is not sent.chain:
+        hashes += [
+            sent.without_tools.after(choice.content) for choice in choices if not choice.has_tools
+        ]
+    return list(dict.fromkeys(hashes))
 
 
 def _short_history(call: LlmCall) -> History | None:

@@ -210,21 +210,21 @@ class ClosedSet:
         self._recent.keys.wrote(self._store, np.unique(own["key"].to_numpy()), now_ns)
         return own
 
-    def _traces_to_read(self, tied: TiedKeys, written: pa.Table) -> list[str]:
+    def _traces_to_read(self, keys: TiedKeys, written: pa.Table) -> list[str]:
         """Return the traces that share a key with those that were just read.
 
         Some servers give every response the same id, so a key that more than `CROWD` traces share
         ties none of them.
         """
-        keys = self._matches["key"].to_numpy()
+        matches = self._matches["key"].to_numpy()
         # The former keys of these traces are deleted.
         is_former = pc.is_in(
             self._matches["trace_id"], pa.array(self._stale, pa.string())
         ).to_numpy()
         shared, traces = np.unique(
-            np.concatenate([keys[~is_former], written["key"].to_numpy()]), return_counts=True
+            np.concatenate([matches[~is_former], written["key"].to_numpy()]), return_counts=True
         )
-        ties = np.isin(keys, shared[traces <= CROWD]) | np.isin(keys, tied.ties_all())
+        ties = np.isin(matches, shared[traces <= CROWD]) | np.isin(matches, keys.ties_all())
         trace_ids = (
             self._matches["trace_id"].filter(pa.array(ties & ~is_former)).unique().to_pylist()
         )

@@ -32,20 +32,21 @@ def resume(
     stale, recent = _stale(store, kept_traces), recent_traces(store)
     keys: dict[str, pa.Table] = {}
     for trace_id in kept_traces:
-        tied = None
+        keys_of_trace = None
         kept_spans = parsed.large.spans(trace_id)
         if trace_id not in stale:
-            tied = batch.resume(trace_id, (), None, kept_spans)
+            keys_of_trace = batch.resume(trace_id, (), None, kept_spans)
         elif (count := stale[trace_id]) and count < GROWN * kept_spans:
             since_ns = recent.late_since(trace_id)
             if since_ns is not None:
                 late = _Late(store, trace_id, since_ns, recent.received_since([trace_id]))
                 logs = late.logs()
-                tied = batch.resume(trace_id, late.spans(has_logs=bool(len(logs))), logs, count)
-        if tied is None:
+                spans = late.spans(has_logs=bool(len(logs)))
+                keys_of_trace = batch.resume(trace_id, spans, logs, count)
+        if keys_of_trace is None:
             parsed.large.drop([trace_id])
         else:
-            keys[trace_id] = tied
+            keys[trace_id] = keys_of_trace
     return keys
 
 

@@ -178,11 +178,12 @@ def fill(call: LlmCall, span: Span) -> bool:
     provider = plan.provider(attributes)
     call.provider = provider and provider.lower()
     metadata = attributes.get(METADATA, "")
-    is_langchains = LANGCHAINS in metadata or GRAPH in metadata
-    about = json_text.as_object(json_text.parse(metadata)) if is_langchains else {}
-    if GRAPH in about:
-        call.agent_name = call.agent_name or graph_node(about)
-    call.provider = call.provider or _stated(about, "ls_provider")
+    about: Mapping[str, Any] = {}
+    if LANGCHAINS in metadata or GRAPH in metadata:
+        about = json_text.as_object(json_text.parse(metadata))
+        call.provider = call.provider or _stated(about, "ls_provider")
+        if GRAPH in about:
+            call.agent_name = call.agent_name or graph_node(about)
     sent, answered = attributes.get(INPUT, ""), attributes.get(OUTPUT, "")
     request = _providers(json_text.parse(plan.request(attributes)))
     is_part = flattened_messages.is_joined(request) or plan.lost_beginning
@@ -193,8 +194,8 @@ def fill(call: LlmCall, span: Span) -> bool:
     is_response = _fill_response(call, span, plan, body or _response_inside(payload)) and not body
     is_cut = is_cut or (not is_response and _is_cut(answered, payload))
     _settle_models(call, span, plan)
-    # Of Gemini's models OpenInference knows no name.
-    call.request_model = call.request_model or _stated(about, "ls_model_name")
+    if about:  # LangChain names Gemini's models, and OpenInference does not
+        call.request_model = call.request_model or _stated(about, "ls_model_name")
     for name, key in plan.counts:
         # Only counts that the response did not state.
         if getattr(call, name) is None:

@@ -163,10 +163,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     if span_rows.is_gemini(call):
         tools.read_as_gemini(call, span.memory)
     if span.events:
-        call.completion_logprobs = call.completion_logprobs or logprobs(span)
-        for event in span.events:  # Ax writes the counts as an event of their own
-            if event.name == USAGE_EVENT:
-                token_counts.fill_usage(call, counts.usage(event.attributes))
+        _fill_from_events(call, span)
     if plan.may_say_cut:
         cut = cut or _says_cut(call, attributes)
     lost = span.scope_name in LOSSY and _note_losses(call, span, attributes)
@@ -174,6 +171,14 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     if lost and _may_have_asked(call):
         call.finish_reason = None
     return span_rows.without_doubtful_reason(call, settings.reasons[0])
+
+
+def _fill_from_events(call: LlmCall, span: Span) -> None:
+    """Set log probabilities and token counts that packages write as span events."""
+    call.completion_logprobs = call.completion_logprobs or logprobs(span)
+    for event in span.events:
+        if event.name == USAGE_EVENT:
+            token_counts.fill_usage(call, counts.usage(event.attributes))
 
 
 def _fill_whole(call: LlmCall, attributes: Attributes) -> None:
