@@ -11,13 +11,11 @@ the gate must refuse. Exit code 1 if regret does not fall, or if a flipped round
 
 import argparse
 import json
-import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -30,8 +28,11 @@ from shop_model import SUCCESS, kind_of, right_answer
 
 from otel_lightning.collector.store import open_store
 
+sys.path.append(str(Path(__file__).parents[1]))
+
+from shared.commands import BIN, background, flagged, run, title
+
 HERE = Path(__file__).parent
-BIN = Path(sys.executable).parent
 KEY = "shop-prompt"
 READY_SECONDS = 60
 REFUSED = 3  # exit code: the gate said no
@@ -257,43 +258,9 @@ def serving(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port_file.read_text()}/v1"
 
 
-@contextmanager
-def background(*command: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a command until the block ends; then ask it to stop."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(60)
-            process.kill()  # else the end of the block would wait for it without a limit
-
-
-def run(
-    *command: str, allowed: tuple[int, ...] = (0,), quiet: bool = False, **environment: str
-) -> int:
-    """Run a command to its end, its output on ours."""
-    output = subprocess.DEVNULL if quiet else None
-    process = subprocess.run(command, env=os.environ | environment, stdout=output, check=False)
-    if process.returncode not in allowed:
-        sys.exit(f"demo_arms.py: `{' '.join(command)}` failed with exit code {process.returncode}")
-    return process.returncode
-
-
-def flagged(options: Mapping[str, object]) -> list[str]:
-    """Write options as command-line words."""
-    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
-
-
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Read a file of one JSON object a line."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def title(text: str) -> None:
-    """Begin a part of the output."""
-    print(f"\n{text}\n{'-' * len(text)}", flush=True)
 
 
 if __name__ == "__main__":

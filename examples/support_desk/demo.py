@@ -9,21 +9,22 @@ agent on tasks that it never saw. With shuffled rewards, both gates must refuse.
 
 import argparse
 import math
-import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from otel_lightning.collector.store import open_store
 
+sys.path.append(str(Path(__file__).parents[1]))
+
+from shared.commands import BIN, background, flagged, run, title
+
 HERE = Path(__file__).parent
-BIN = Path(sys.executable).parent
 READY_SECONDS = 120
 REFUSED = 3  # exit code: the gate said no
 Z = 1.96  # 95 %
@@ -382,40 +383,6 @@ def serving(model: Path, folder: Path) -> Iterator[str]:
                 sys.exit("demo.py: the model server did not start; its message is above")
             time.sleep(0.05)
         yield f"http://127.0.0.1:{port_file.read_text().strip()}/v1"
-
-
-@contextmanager
-def background(*command: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a command until the block ends; then ask it to stop."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(60)
-            process.kill()  # else the end of the block would wait for it without a limit
-
-
-def run(
-    *command: str, allowed: tuple[int, ...] = (0,), quiet: bool = False, **environment: str
-) -> int:
-    """Run a command to its end, its output on ours."""
-    output = subprocess.DEVNULL if quiet else None
-    process = subprocess.run(command, env=os.environ | environment, stdout=output, check=False)
-    if process.returncode not in allowed:
-        sys.exit(f"demo.py: `{' '.join(command)}` failed with exit code {process.returncode}")
-    return process.returncode
-
-
-def flagged(options: dict[str, Any]) -> list[str]:
-    """Write options as command-line words."""
-    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
-
-
-def title(text: str) -> None:
-    """Begin a part of the output."""
-    print(f"\n{text}\n{'-' * len(text)}", flush=True)
 
 
 if __name__ == "__main__":
