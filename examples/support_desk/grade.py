@@ -1,7 +1,7 @@
 """Grade the agent's answers and report each grade as an OpenTelemetry event.
 
-The event is OpenTelemetry's own `gen_ai.evaluation.result`, which any language can send. Where to
-is said by the usual OTEL_EXPORTER_OTLP_* variables.
+The event is OpenTelemetry's own `gen_ai.evaluation.result`, which any language can send. The usual
+OTEL_EXPORTER_OTLP_* variables say where to send it.
 
     python grade.py --answers answers.jsonl --key key.jsonl
 """
@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 
 
 def is_success(answer: Row, key: Row) -> bool:
-    """Judge one attempt: looked first, then the right action on the right order, rightly told."""
+    """Judge one attempt: a lookup, then the right action on the right order and the right text."""
     arguments = {"order": key["order"]}
     expected = [
         {"name": "lookup", "arguments": arguments},

@@ -43,7 +43,7 @@ class Question(NamedTuple):
 
     @property
     def is_held_out(self) -> bool:
-        """Whether learning never sees a reward of this kind and value: a third of them."""
+        """Whether learning never sees a reward of this kind and value, as for 30 % of them."""
         digest = sha256(f"{self.kind.name}/{self.value}".encode()).digest()
         return digest[0] < 256 * 0.3
 

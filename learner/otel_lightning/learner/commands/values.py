@@ -1,4 +1,4 @@
-"""Types of option values that click lacks: ranges and times."""
+"""Types of option values that click lacks: finite numbers, ranges, times, commands and shards."""
 
 import math
 import re

@@ -164,9 +164,9 @@ class Config:
     def identity(self) -> str:
         """Hash of all settings that may not change while a loop goes on.
 
-        The number of rounds, the stop rules and the hooks may change, what only speeds up, and the
-        range of the rewards, which is a fact about them that may be learned late.
-        Defaults are left out, so that a loop goes on after an upgrade that adds a setting.
+        These may change: the number of rounds, the stop rules, the hooks, settings that change only
+        the speed, and the range of the rewards, a fact that a user may learn late. Defaults are
+        left out, so that a loop goes on after an upgrade that adds a setting.
         """
         # Only what differs from the defaults: so a setting that a later release adds changes
         # nothing.

@@ -23,8 +23,7 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT
 from otel_lightning.learner.rollout_runner.context import rows_of
 from otel_lightning.learner.rollout_runner.ingester.receiver import Event
-from otel_lightning.learner.score.sources import GIVEN_LATER
-from otel_lightning.learner.score.usable import HUGE
+from otel_lightning.learner.score.rewards import GIVEN_LATER, HUGE
 
 Reward = dict[str, Any]
 """A reward: `value`, and perhaps `explanation`."""

@@ -18,8 +18,7 @@ from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow, number, read
-from otel_lightning.learner.score.sources import GIVEN_LATER
-from otel_lightning.learner.score.usable import HUGE
+from otel_lightning.learner.score.rewards import GIVEN_LATER, HUGE
 
 BOUNDS = "SET memory_limit = '1000MB'; SET threads = 1"
 """Limits for staging; DuckDB spills the rest to disk. One thread, because each further thread

@@ -16,7 +16,7 @@ from otel_lightning.learner.policy.serving.served import arms_of, shares_in_cont
 from otel_lightning.learner.policy.serving.versions import versions_in_context
 from otel_lightning.learner.policy.softmax.choice_arrays import numbered
 from otel_lightning.learner.policy.softmax.features import read_features
-from otel_lightning.learner.score.usable import HUGE
+from otel_lightning.learner.score.rewards import HUGE
 
 DRAWN_AT_RANDOM = "frequencies of arms that were drawn at random, as --propensities random says"
 

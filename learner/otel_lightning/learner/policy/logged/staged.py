@@ -19,7 +19,7 @@ from otel_lightning.instrumentation.attributes import (
     FEATURE_FLAG_KEY,
 )
 from otel_lightning.learner.named_sql import number, read
-from otel_lightning.learner.score.sources import GIVEN_LATER
+from otel_lightning.learner.score.rewards import GIVEN_LATER
 from otel_lightning.learner.transitions import stage
 from otel_lightning.learner.transitions.make import choice_of
 from otel_lightning.learner.transitions.rewards import outcomes

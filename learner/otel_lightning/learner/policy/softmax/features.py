@@ -11,7 +11,7 @@ from otel_lightning.collector.files.reason import reason
 from otel_lightning.collector.store import Sql, Store, StoreError, statement
 from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.score.usable import HUGE
+from otel_lightning.learner.score.rewards import HUGE
 
 LEAK = 0.95
 """Threshold of the correlation with the reward, or of the correlation ratio: a feature above it

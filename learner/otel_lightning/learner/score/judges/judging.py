@@ -34,7 +34,7 @@ from otel_lightning.learner.score.judges.record import (
     read_records,
 )
 from otel_lightning.learner.score.judges.rubric import Rubric
-from otel_lightning.learner.score.sources import JUDGE
+from otel_lightning.learner.score.rewards import JUDGE
 from otel_lightning.learner.score.table import replace_scores
 
 AT_ONCE = 200

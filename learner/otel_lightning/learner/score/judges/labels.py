@@ -10,7 +10,7 @@ from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.learner.errors import DataError, MissingFileError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.score.judges.judging import SPREAD
-from otel_lightning.learner.score.sources import JUDGE
+from otel_lightning.learner.score.rewards import JUDGE
 
 RATING = {"rollout_id": pl.String(), "value": pl.Float64(), "label": pl.String()}
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from otel_lightning.learner.score.usable import HUGE
+from otel_lightning.learner.score.rewards import HUGE
 
 MOST_NAMED = 3
 """Number of excluded rollouts that a message names."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from otel_lightning.collector.files.reason import reason
 from otel_lightning.learner.errors import DataError, MissingFileError
-from otel_lightning.learner.score.sources import RULE
+from otel_lightning.learner.score.rewards import RULE
 
 SUFFIXES = (".py", ".sql", ".toml")
 NAME = re.compile(r"[A-Za-z0-9_-]+")
