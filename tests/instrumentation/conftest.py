@@ -56,7 +56,8 @@ class ModelServer:
 
     `/vllm` gives token ids to whoever asks with `return_token_ids`, `/nulls` writes fields without
     a value as null, `/fixed` numbers tool calls anew in each answer, `/strict` answers 422 to
-    fields it does not know, `/broken` answers 400 to everything.
+    fields it does not know, `/broken` answers 400 to everything, and `/quoting` quotes the request
+    in an error, which ends a stream after its first part.
     """
 
     url: str
@@ -76,9 +77,14 @@ class _ModelHandler(_Quiet):
             self.refuse(400, "context too long")
         elif kind == "strict" and unknown:
             self.refuse(422, f"unknown fields {unknown}")
+        elif kind == "quoting" and not request.get("stream"):
+            self.refuse(400, f"invalid: {request}")
         else:
             endpoint = "/".join(rest).removeprefix("deployments/small/")  # Azure's
             answer = fake_model.ENDPOINTS[endpoint](request, kind)
+            if kind == "quoting":
+                error = json.dumps({"error": {"message": f"invalid: {request}"}})
+                answer = answer.partition(b"\n\n")[0] + f"\n\ndata: {error}\n\n".encode()
             content_type = "text/event-stream" if request.get("stream") else "application/json"
             self.answer(200, content_type, answer)
 

@@ -86,6 +86,40 @@ def test_a_stream_whose_task_is_cancelled_keeps_what_was_read(
     assert span.attributes["gen_ai.request.model"] == "small"
 
 
+@pytest.mark.parametrize("endpoint", ["chat", "completions", "responses"])
+@pytest.mark.parametrize("client", ["sync", "async"])
+def test_a_stream_that_fails_while_it_is_read_is_an_error(
+    traced: Any, model_server: Any, endpoint: str, client: str
+) -> None:
+    request = {
+        "chat": REQUEST,
+        "completions": {"model": "small", "prompt": "Hi"},
+        "responses": {"model": "small", "input": "Hi"},
+    }[endpoint]
+
+    def create(opened: Any) -> Any:
+        resource = opened.chat.completions if endpoint == "chat" else getattr(opened, endpoint)
+        return resource.create(**request, stream=True)
+
+    async def read_async() -> None:
+        async with openai.AsyncOpenAI(api_key="none", base_url=base_url) as opened:
+            async for _ in await create(opened):
+                pass
+
+    def read() -> None:
+        with openai.OpenAI(api_key="none", base_url=base_url) as opened:
+            list(create(opened))
+
+    base_url = model_server.base_url("quoting")
+    with pytest.raises(openai.APIError):
+        asyncio.run(read_async()) if client == "async" else read()
+    gc.collect()
+    (span,) = traced.exporter.get_finished_spans()
+    assert span.attributes["error.type"] == "APIError"
+    assert span.status.status_code.name == "ERROR"
+    assert "invalid" in span.status.description
+
+
 def test_a_call_that_control_c_interrupts_is_delivered(agent: Any) -> None:
     script = """
 import signal, socket, threading

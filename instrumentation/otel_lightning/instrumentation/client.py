@@ -260,6 +260,7 @@ class _Chunks(wrapt.ObjectProxy):  # type: ignore[type-arg]
         self, chunks: Any, call: ModelCall, added: Additions | None, end: End | None = None
     ) -> None:
         super().__init__(chunks)
+        self._self_call = call
         self._self_note = never_raise(partial(_note, call))
         self._self_added = added
         self._self_end = end
@@ -293,13 +294,22 @@ class _Chunks(wrapt.ObjectProxy):  # type: ignore[type-arg]
                 return chunk
 
     def _self_finish(self, error: BaseException | None) -> None:
+        if isinstance(error, StopIteration | StopAsyncIteration):
+            error = None
+        if error is not None:
+            _note_error(self._self_call, error)
         # Taken first, so that it is called once: `__del__` follows the end of the stream.
         end, self._self_end = self._self_end, None
         if end is not None:
-            end(None if isinstance(error, StopIteration | StopAsyncIteration) else error)
+            end(error)
 
     def __del__(self) -> None:
         self._self_finish(None)
+
+
+@never_raise
+def _note_error(call: ModelCall, error: BaseException) -> None:
+    call.error = (type(error).__name__, str(error))
 
 
 @never_raise

@@ -19,7 +19,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import SpanProcessor
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from otel_lightning.instrumentation import arms, bundled_requests, changed_request, privacy, quiet
@@ -86,6 +86,8 @@ class ModelCall:
     choices: list[dict[str, AttributeValue]] = field(default_factory=list)
     changed: tuple[str, ...] = ()
     """Names of the arguments that an arm changed."""
+    error: tuple[str, str] | None = None
+    """Type and text of the error that ended a stream. Not the object, which keeps its frames."""
     is_own_span: bool = False
     """True if the span is one that we made with the bundled instrumentation's functions."""
 
@@ -139,6 +141,8 @@ class ModelCall:
             added |= {name: "[]" for name in _CONTENT if name in present}
         if added:
             write_late(span, added)
+        if self.error is not None:
+            _write_error(span, *self.error)
 
     def _sampling(self) -> Iterator[tuple[str, AttributeValue]]:
         body = self.request.get("extra_body")
@@ -331,6 +335,16 @@ def end_open() -> None:
 def field_of(item: Any, name: str) -> Any:
     """Return a field of a message or item, which agents write as a dictionary or as an object."""
     return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+
+
+def _write_error(span: Any, kind: str, text: str) -> None:
+    """Mark a span as failed that its instrumentation ended as if the stream had been complete."""
+    if span.status.status_code is StatusCode.ERROR:
+        return
+    write_late(span, {"error.type": kind})
+    # Not `set_status`, which cannot replace the status OK.
+    ended = Status(StatusCode.ERROR, f"{kind}: {text or 'the stream ended early'}")
+    span._status = ended  # noqa: SLF001
 
 
 def _exportable(value: Any) -> AttributeValue | None:
