@@ -267,6 +267,42 @@ def test_what_gives_access_to_the_model_server_is_never_recorded(
     assert span["gen_ai.openai.api_base"].startswith(model_server.url)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("endpoint", ["chat", "completions", "responses"])
+def test_an_error_that_quotes_a_prompt_leaves_without_its_text_if_content_is_off(
+    traced: Any, model_server: Any, monkeypatch: Any, endpoint: str, *, stream: bool
+) -> None:
+    import openai
+
+    monkeypatch.setenv("TRACELOOP_TRACE_CONTENT", "false")
+    prompt = "nobody may read this"
+    tracer = traced.provider.get_tracer("agent")
+
+    def ask(client: Any) -> None:
+        chat = {"messages": [{"role": "user", "content": prompt}]}
+        request = {"chat": chat, "completions": {"prompt": prompt}, "responses": {"input": prompt}}
+        resource = client.chat.completions if endpoint == "chat" else getattr(client, endpoint)
+        # The error passes through the span of the agent, which is no GenAI span.
+        with tracer.start_as_current_span("step"):
+            list(resource.create(model="small", stream=stream, **request[endpoint]))
+
+    def fail() -> None:
+        with tracer.start_as_current_span("other"):
+            raise ValueError("an error of the agent")
+
+    base_url = model_server.base_url("quoting")
+    with openai.OpenAI(api_key="none", base_url=base_url, max_retries=0) as client:
+        with pytest.raises(openai.APIError, match=prompt):
+            ask(client)
+        with pytest.raises(ValueError, match="the agent"):
+            fail()
+    spans = {span.name: span.to_json() for span in traced.exporter.get_finished_spans()}
+    assert len(spans) == 3
+    assert not [name for name, span in spans.items() if prompt in span]
+    assert '"exception.type": "openai.' in spans["step"]
+    assert "[redacted" not in spans["other"]
+
+
 @pytest.mark.slow
 def test_the_stock_content_switch_turns_the_bundled_one_off_too(agent: Any) -> None:
     script = """

@@ -7,7 +7,8 @@ names below are imported on first use.
 Begin in `instrumentor.py`, which switches everything on; without a launcher, `start.py` calls it.
 
 - Spans: `processor.py` adds data at the start and end of each span: ids of the rollout and the task
-  (`identity.py`), arms (`arms.py`) and redaction (`privacy.py`; `logs.py` for log records).
+  (`identity.py`), arms (`arms.py`) and redaction (`privacy.py`; `logs.py` for log records;
+  `error_texts.py` for errors).
 - Model calls: `client.py` wraps the openai client. `model_call.py` finds the span of a call,
   `added_fields.py` requests token ids, `answers.py` and `wire.py` collect the answer, and
   `tools.py` makes spans of the tools that the agent runs itself.

@@ -29,6 +29,9 @@ WITHHELD: Final = "[redacted:error]"
 WITHHELD_HEADERS: Final = "[redacted:headers]"
 """Replaces the HTTP headers of a model call, which may hold its key, whatever is configured."""
 
+WITHHELD_CONTENT: Final = "[redacted:content]"
+"""Replaces the text of an error where content is switched off: it may quote a prompt or answer."""
+
 _ON: Final = frozenset({"true", "1", "yes", "on"})
 _ON_SPANS: Final = _ON | {"span_only", "span_and_event"}
 # keys: of OpenAI, Stripe, AWS, GitHub, Slack and Google, JSON Web Tokens, bearer tokens, and

@@ -7,7 +7,7 @@ from typing import Any, Final
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from otel_lightning.instrumentation import arms, attributes, model_call, privacy
+from otel_lightning.instrumentation import arms, attributes, error_texts, model_call, privacy
 from otel_lightning.instrumentation.genai import (
     attributes_of,
     drop_late,
@@ -87,12 +87,14 @@ def _complete(
     # Each step has a guard of its own: an error in one must not prevent the redaction.
     _note_ending(span)
     _withhold_credentials(span)
+    _withhold_error_texts(span)
     _note_tool(span, inferred_tools)
     if redact is not None:
         _redact(span, redact)
 
 
 _note_ending = never_raise(model_call.note_ending)
+_withhold_error_texts = never_raise(error_texts.withhold)
 
 
 @never_raise
