@@ -1,9 +1,12 @@
 """`lightning-ingest` as a user meets it: good files, bad files, wrong usage."""
 
+import errno
 import gzip
 import json
+import os
 import re
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -216,6 +219,41 @@ def test_answers_come_as_table_json_csv_and_parquet(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     assert pq.read_table(file)["name"].to_pylist() == ["json"]
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_without_a_format_the_name_of_the_output_chooses_it(form: str, tmp_path: Path) -> None:
+    open_store(tmp_path / "traces.duckdb").close()
+    ask = ("sql", "SELECT 'a' AS x, 7 AS y")
+    named, chosen = tmp_path / f"named.{form.upper()}", tmp_path / "chosen.txt"
+    assert cli_here(*ask, "--output", str(named), cwd=tmp_path).returncode == 0
+    cli_here(*ask, "--format", form, "--output", str(chosen), cwd=tmp_path)
+    assert named.read_bytes() == chosen.read_bytes()
+    cli_here(*ask, "--output", str(chosen), cwd=tmp_path)
+    assert chosen.read_text() == "x  y\n-  -\na  7\n"
+    cli_here(*ask, "--format", "table", "--output", str(named), cwd=tmp_path)
+    assert named.read_text() == "x  y\n-  -\na  7\n"
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv"])
+def test_a_pipe_whose_reader_has_ended_ends_the_command_without_a_word(
+    form: str, tmp_path: Path
+) -> None:
+    open_store(tmp_path / "traces.duckdb").close()
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        asked = (sys.executable, "-m", "otel_lightning.collector", "sql", "FROM range(100000)")
+        streams = {"capture_output": False, "stdout": writer, "stderr": subprocess.PIPE}
+        result = finish(*asked, "--format", form, cwd=tmp_path, **streams)
+    finally:
+        os.close(writer)
+    assert (result.returncode, result.stderr) == (1, "")
+
+
+def test_a_connection_that_breaks_is_still_reported() -> None:
+    with pytest.raises(click.ClickException, match="Broken pipe"), expected_errors():
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def test_a_file_in_place_of_the_spool_is_reported_with_its_path(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import click
 from otel_lightning.collector.commands.options import STORE
 from otel_lightning.collector.terminal.command_line import example, expected_errors, uncollected
 
+FORMATS = ("table", "json", "csv", "parquet")
+
 
 @click.command(
     epilog=example(
@@ -18,9 +20,9 @@ from otel_lightning.collector.terminal.command_line import example, expected_err
 @click.argument("query", required=False)
 @click.option("--file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               envvar="LIGHTNING_SQL_FILE", help="File with the query.")  # fmt: skip
-@click.option("--format", "form", default="table", show_default=True, envvar="LIGHTNING_SQL_FORMAT",
-              type=click.Choice(["table", "json", "csv", "parquet"]),
-              help="Format of the answer.")  # fmt: skip
+@click.option("--format", "form", envvar="LIGHTNING_SQL_FORMAT", type=click.Choice(FORMATS),
+              help="Format of the answer.  [default: by the name of --output, else table]",
+              )  # fmt: skip
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path),
               envvar="LIGHTNING_SQL_OUTPUT",
               help="File for the answer; required for parquet.")  # fmt: skip
@@ -35,7 +37,7 @@ def sql(  # noqa: PLR0913  click passes each option
     *,
     query: str | None,
     file: Path | None,
-    form: str,
+    form: str | None,
     output: Path | None,
     width: int | None,
     max_rows: int,
@@ -58,6 +60,8 @@ def sql(  # noqa: PLR0913  click passes each option
 
     if query is not None and file is not None:
         raise click.UsageError("Give the query or --file, not both.")
+    if form is None:
+        form = _format_of(output)
     if form == "parquet" and output is None:
         raise click.UsageError("Parquet is binary: say where to with --output FILE.")
     layout = table_layout(width, max_rows, in_color="NO_COLOR" not in os.environ)
@@ -70,6 +74,12 @@ def sql(  # noqa: PLR0913  click passes each option
         else:
             check_select(text)
             answer(store, text, AnswerOptions(form, output, layout, timing=timing))
+
+
+def _format_of(output: Path | None) -> str:
+    """Return the format that a file's name ends with; `table` for any other name."""
+    suffix = output.suffix.lower().removeprefix(".") if output else ""
+    return suffix if suffix in FORMATS else "table"
 
 
 @click.command()

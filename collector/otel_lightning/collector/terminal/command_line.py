@@ -8,7 +8,9 @@ depends on its command, such as `--output`, gets the command's name into its var
 import gc
 import os
 import re
+import select
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -35,6 +37,8 @@ def expected_errors(*others: type[Exception]) -> Iterator[None]:
     try:
         yield
     except expected as error:
+        if isinstance(error, BrokenPipeError) and _reader_of_stdout_has_ended():
+            raise  # such as `| head`, which has read enough: click ends the command without a word
         text = named_reason(error)
         if text.endswith(NO_SPACE):
             text += ". Make room on that disk, and give the command again."
@@ -45,6 +49,19 @@ def expected_errors(*others: type[Exception]) -> Iterator[None]:
         if isinstance(error.__cause__, KeyboardInterrupt):
             raise click.Abort from error
         raise
+
+
+def _reader_of_stdout_has_ended() -> bool:
+    """Return whether standard output is a pipe or socket that nobody reads any more.
+
+    A connection to the ingester breaks with the same exception, and that is an error to report.
+    """
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        return bool(poll.poll(0))  # without events asked for, only errors and hang-ups are reported
+    except (OSError, ValueError):  # standard output is closed, or no file of the system
+        return False
 
 
 @contextmanager
