@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 from support.running import LIMIT_S, background
 
-from otel_lightning.collector.files.atomic import folder_for, make_folder_of, new_folder, replaced
+from otel_lightning.collector.files.atomic import (
+    folder_for,
+    make_folder_of,
+    new_folder,
+    replaced,
+    wanted_file,
+)
 from otel_lightning.collector.files.reason import named_reason
 
 FILLS = """
@@ -91,6 +97,41 @@ def test_what_a_killed_process_left_is_removed_but_not_what_a_living_one_fills(
         with new_folder(folder):
             assert not left.exists()
         assert sorted(tmp_path.iterdir()) == sorted([kept, folder, Path(filled)])
+        assert living.poll() is None
+
+
+WRITES = """
+import sys
+from pathlib import Path
+from otel_lightning.collector.files.atomic import wanted_file
+
+with wanted_file(Path(sys.argv[1])) as file:
+    file.write_text("half")
+    print(file, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_file_that_a_killed_process_left_is_removed_but_not_what_a_living_one_writes(
+    tmp_path: Path,
+) -> None:
+    wanted = tmp_path / "rows.jsonl"
+    kept = [tmp_path / ".rows.jsonl-notes.jsonl", tmp_path / ".other.jsonl-12345678.jsonl"]
+    for path in kept:
+        path.touch()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with (
+        background(sys.executable, "-c", WRITES, wanted, **pipes) as process,
+        background(sys.executable, "-c", WRITES, wanted, **pipes) as living,
+    ):
+        left, written = (Path(one.stdout.readline().strip()) for one in (process, living))
+        process.kill()
+        process.wait(LIMIT_S)
+        assert left.read_text() == "half"
+        with wanted_file(wanted) as temporary:
+            temporary.write_text("whole")
+        assert sorted(tmp_path.iterdir()) == sorted([*kept, wanted, written])
+        assert (wanted.read_text(), written.read_text()) == ("whole", "half")
         assert living.poll() is None
 
 

@@ -271,3 +271,55 @@ def test_rewards_of_one_side_only_and_second_chances_are_both_told() -> None:
         "3 pairs have a reward on one side only",
         "4 more rollouts of b than of a were attempted again, after an attempt that",
     ]
+
+
+def test_interval_of_pairs_of_0_and_1_is_that_of_agresti_and_min() -> None:
+    """Half a pair is added in each cell: 10.5 better and 2.5 worse of 44."""
+    comparison = compare_sides(*_named(counted(10, 2, 30)))
+    gain = (10.5 - 2.5) / 44
+    reach = 1.959964 * ((10.5 + 2.5 - 44 * gain**2) / 44**2) ** 0.5
+    assert (comparison.lower, comparison.upper) == pytest.approx((gain - reach, gain + reach))
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0])
+def test_pairs_that_are_all_equal_leave_room_for_a_difference(level: float) -> None:
+    same = rewards(np.full((5, 2), level))
+    comparison = compare_sides(("a", same), ("b", same))
+    assert comparison.gain == 0
+    # Two pairs more, the size of a task: half of one is better, and half of one worse.
+    assert comparison.upper == -comparison.lower == pytest.approx(1.959964 * 0.5**0.5 / 6)
+
+
+def test_gain_that_is_the_same_in_all_tasks_has_no_interval() -> None:
+    base = rewards(np.array([[0.1], [0.2], [0.3]]))
+    other = rewards(np.array([[0.3], [0.4], [0.5]]))
+    comparison = compare_sides(("a", base), ("b", other))
+    assert "gain +0.2000, no interval, since it is the same in all tasks, p = 0.12" in str(
+        comparison
+    )
+    one = compare_sides(("a", {("t", 0): 0.1}), ("b", {("t", 0): 0.3}))
+    assert "no interval, since there is one task" in str(one)
+    assert (
+        str(compare_sides(("a", {}), ("b", base))) == "a and b: no task has a reward on both sides."
+    )
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_interval_of_five_tasks_has_the_gain_in_it_as_often_as_it_says(samples: int) -> None:
+    rng, inside = np.random.default_rng(5), np.zeros(2)
+    for _ in range(200):
+        levels = rng.uniform(0, 0.6, (5, 1))
+        drawn = rng.random((2, 5, samples))
+        successes = (drawn < np.array([levels, levels + 0.3])).astype(float)
+        scores = np.array([levels, levels + 0.3]) + rng.normal(0, 0.2, (2, 5, samples))
+        for i, sides in enumerate((successes, scores)):
+            found = compare_sides(*_named((rewards(sides[0]), rewards(sides[1]))))
+            inside[i] += found.lower <= 0.3 <= found.upper
+    # Of 200: fewer than 178 happen once in 1,000 times at 95 %, and a bootstrap has fewer.
+    assert inside.min() >= 178
+
+
+def _named(
+    sides: tuple[dict[Pair, float], dict[Pair, float]],
+) -> tuple[tuple[str, dict[Pair, float]], tuple[str, dict[Pair, float]]]:
+    return ("a", sides[0]), ("b", sides[1])

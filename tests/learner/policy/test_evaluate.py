@@ -252,7 +252,10 @@ def test_the_folder_of_plots_is_made_and_the_numbers_come_first(
     log(traces)
     path = tmp_path / "new" / "value.svg"
     assert evaluate(traces, "--arm", "brief", "--plots", str(path)).exit_code == 0
-    assert path.exists()
+    before = path.stat().st_ino
+    assert evaluate(traces, "--arm", "careful", "--plots", str(path)).exit_code == 0
+    assert path.stat().st_ino != before, "a reader of the old picture keeps all of it"
+    assert [one.name for one in path.parent.iterdir()] == ["value.svg"]
     (tmp_path / "file").write_text("")
     failed = evaluate(traces, "--arm", "brief", "--plots", str(tmp_path / "file" / "value.svg"))
     assert failed.exit_code == 1

@@ -10,7 +10,7 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import mkdtemp, mkstemp
 
@@ -82,7 +82,21 @@ def folder_for(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replaced(path: Path, mode: int | None = None) -> Iterator[Path]:
+def wanted_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary file for a file that a user wants; it gets its name when it is complete.
+
+    As `replaced`, in a folder that is made if it is missing. Temporary files that killed processes
+    left for the same `path`, which may be large, are removed first.
+
+    Raises:
+        OSError: As `make_folder_of` and `replaced`.
+    """
+    with folder_for(path), replaced(path, tidy=True) as temporary:
+        yield temporary
+
+
+@contextmanager
+def replaced(path: Path, mode: int | None = None, *, tidy: bool = False) -> Iterator[Path]:
     """Yield a temporary file to write to; it replaces `path` when the block ends without an error.
 
     If the block raises, `path` is unchanged and the temporary file is removed. The content is
@@ -92,6 +106,8 @@ def replaced(path: Path, mode: int | None = None) -> Iterator[Path]:
         path: The file to replace or create.
         mode: Permissions of the file. Default: those of the replaced file, or for a new file those
             that the process's umask allows.
+        tidy: Whether to remove temporary files that killed processes left for `path`. This lists
+            its folder.
 
     Raises:
         OSError: If the folder cannot be written, or the disk is full; it names `path`.
@@ -105,7 +121,7 @@ def replaced(path: Path, mode: int | None = None) -> Iterator[Path]:
         '{}'
     """
     path = path.resolve()  # replace the target of a symbolic link, not the link
-    with temporary_beside(path, mode) as temporary:
+    with temporary_beside(path, mode, tidy=tidy) as temporary:
         try:
             yield temporary
             sync(temporary)
@@ -117,25 +133,33 @@ def replaced(path: Path, mode: int | None = None) -> Iterator[Path]:
 
 
 @contextmanager
-def temporary_beside(path: Path, mode: int | None) -> Iterator[Path]:
+def temporary_beside(path: Path, mode: int | None, *, tidy: bool = False) -> Iterator[Path]:
     """Yield an empty temporary file in the folder of `path`; remove it if it was not renamed.
 
     Args:
         path: The file to replace or create.
         mode: Permissions of the file. None: as for `replaced`.
+        tidy: As for `replaced`.
     """
-    try:
-        descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=path.suffix)
-    except OSError as error:
-        error.filename = str(path)  # a user does not know the temporary name
-        raise
-    os.close(descriptor)
-    temporary = Path(name)
-    try:
-        temporary.chmod(_mode(path) if mode is None else mode)
-        yield temporary
-    finally:
-        temporary.unlink(missing_ok=True)
+    with ExitStack() as held:
+        try:
+            with locked(path.parent) if tidy else nullcontext():
+                # As in `new_folder`: locked, a new file is not taken for one that was left.
+                if tidy:
+                    _remove_abandoned_files(path)
+                descriptor, name = mkstemp(path.suffix, f".{path.name}-", path.parent)
+                os.close(descriptor)
+                if tidy:
+                    held.enter_context(locked(Path(name)))
+        except OSError as error:
+            error.filename = str(path)  # a user does not know the temporary name
+            raise
+        temporary = Path(name)
+        try:
+            temporary.chmod(_mode(path) if mode is None else mode)
+            yield temporary
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -163,13 +187,28 @@ def new_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _left_beside(path: Path, end: str) -> Iterator[Path]:
+    """Yield the temporary files and folders of `path` whose names end so."""
+    name = re.compile(rf"\.{re.escape(path.name)}-[a-z0-9_]{{8}}{re.escape(end)}")
+    return (left for left in path.parent.iterdir() if name.fullmatch(left.name))
+
+
 def _remove_abandoned(path: Path) -> None:
-    name = re.compile(rf"\.{re.escape(path.name)}-[a-z0-9_]{{8}}{re.escape(UNFINISHED)}")
-    for folder in path.parent.iterdir():
-        if name.fullmatch(folder.name) and folder.is_dir():
+    for folder in _left_beside(path, UNFINISHED):
+        if folder.is_dir():
             with locked(folder, wait=False) as is_free:
                 if is_free:
                     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned_files(path: Path) -> None:
+    for file in _left_beside(path, path.suffix):
+        # Another process may be writing it, or it may be somebody else's.
+        with suppress(OSError):
+            if file.is_file() and not file.is_symlink():
+                with locked(file, wait=False) as is_free:
+                    if is_free:
+                        file.unlink()
 
 
 @contextmanager

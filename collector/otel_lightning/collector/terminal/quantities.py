@@ -39,14 +39,14 @@ def decimal(value: float, sign: str = "") -> str:
     """Write a number with four decimals; with four digits if these would be zeros, or too many.
 
     Args:
-        value: The number. Below 1e-9 it counts as rounding of 0.
+        value: The number. Below 1e-13 it counts as rounding of 0; rewards may be as small as 1e-9.
         sign: `+` to write the sign of positive numbers too.
 
     Example:
-        >>> decimal(0.5), decimal(0.00003), decimal(2.5e7, "+")
-        ('0.5000', '3e-05', '+2.5e+07')
+        >>> decimal(0.5), decimal(2e-10), decimal(2.5e7, "+"), decimal(1 - 0.9 - 0.1)
+        ('0.5000', '2e-10', '+2.5e+07', '-0.0000')
     """
-    four_digits = 1e-9 <= abs(value) < 1e-3 or 1e6 <= abs(value) < float("inf")  # noqa: PLR2004
+    four_digits = 1e-13 <= abs(value) < 1e-3 or 1e6 <= abs(value) < float("inf")  # noqa: PLR2004
     return f"{value:{sign}.4g}" if four_digits else f"{value:{sign}.4f}"
 
 

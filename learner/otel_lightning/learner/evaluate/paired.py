@@ -10,6 +10,7 @@ account for a rare large loss that none of them has. Then the bound comes from b
 number of tasks, which allows for such a loss and needs the range of the rewards.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import comb
@@ -21,6 +22,7 @@ from otel_lightning.collector.terminal.quantities import decimal, number_of
 from otel_lightning.learner.arrays import Floats
 from otel_lightning.learner.evaluate.betting import Scores
 from otel_lightning.learner.evaluate.confidence import ALPHA
+from otel_lightning.learner.evaluate.few_tasks import interval_of_mean
 from otel_lightning.learner.evaluate.reward_range import Range, Rewards
 from otel_lightning.learner.evaluate.reward_range import reward_range as range_of
 from otel_lightning.learner.evaluate.star_bets import bound_beside
@@ -66,7 +68,7 @@ class PairedComparison:
     """Mean over tasks of the difference of their mean rewards."""
     lower: float
     upper: float
-    """95 % bootstrap interval of the gain, two-sided."""
+    """95 % interval of the gain, two-sided; NaN if nothing tells how much tasks differ."""
     p_value: float
     """P-value of the randomisation test that the gain is not above `least_gain`, one-sided."""
     test: str
@@ -81,12 +83,16 @@ class PairedComparison:
         return not self.refusals
 
     def __str__(self) -> str:
+        if not self.pairs:
+            return f"{self.base} and {self.other}: no task has a reward on both sides."
+        interval = f"95 % interval {decimal(self.lower, '+')} to {decimal(self.upper, '+')}"
+        if math.isnan(self.lower):
+            alike = "there is one task" if self.tasks == 1 else "it is the same in all tasks"
+            interval = f"no interval, since {alike}"
         return (
             f"{self.base} {decimal(self.base_mean)}, {self.other} {decimal(self.other_mean)} on "
             f"{number_of(self.pairs, 'pair')} of {number_of(self.tasks, 'task')}: "
-            f"gain {decimal(self.gain, '+')}, 95 % interval "
-            f"{decimal(self.lower, '+')} to {decimal(self.upper, '+')}, "
-            f"p = {self.p_value:.2g} ({self.test})."
+            f"gain {decimal(self.gain, '+')}, {interval}, p = {self.p_value:.2g} ({self.test})."
         )
 
 
@@ -105,7 +111,7 @@ def compare_sides(  # noqa: PLR0913 - who is compared, and what it takes to pass
         base: Name and rewards of what is there now.
         other: Name and rewards of the candidate.
         least_gain: The candidate passes only if it gains more than this.
-        seed: Seed of the bootstrap, of the random order and of the drawn signs.
+        seed: Seed of the bootstrap's bound, of the random order and of the drawn signs.
         alpha: Level of both one-sided tests. Divide it by the number of candidates.
         reward_range: Least and greatest possible reward. Without it, rewards that are not all 0 or
             1 are refused.
@@ -118,8 +124,7 @@ def compare_sides(  # noqa: PLR0913 - who is compared, and what it takes to pass
     pairs = _pair_up(base.rewards, other.rewards)
     differences = pairs.differences
     rng = np.random.default_rng(seed)
-    drawn = _bootstrap(differences, rng)
-    lower, upper = np.quantile(drawn, [0.025, 0.975]) if len(drawn) else (np.nan, np.nan)
+    lower, upper = _interval(pairs, rewards)
     p_value, test = _p_value(pairs, least_gain, rng)
     comparison = PairedComparison(
         base=base.name,
@@ -130,8 +135,8 @@ def compare_sides(  # noqa: PLR0913 - who is compared, and what it takes to pass
         base_mean=_mean(pairs.means[:, 0]),
         other_mean=_mean(pairs.means[:, 1]),
         gain=_mean(differences),
-        lower=float(lower),
-        upper=float(upper),
+        lower=lower,
+        upper=upper,
         p_value=p_value,
         test=test,
         least_gain=least_gain,
@@ -139,7 +144,7 @@ def compare_sides(  # noqa: PLR0913 - who is compared, and what it takes to pass
     )
     # McNemar's test is exact, so it needs no betting; without a range the other is refused anyway.
     if rewards.refusals or (rewards.assumed and _by_mcnemar(pairs, least_gain)):
-        bound = float(np.quantile(drawn, alpha)) if len(drawn) else float("nan")
+        bound = _bootstrap_bound(differences, alpha, rng)
     else:
         bound = _bound(differences, rewards.range, least_gain, alpha, seed)
     judged = replace(comparison, refusals=tuple(_refusals(comparison, rewards, bound, alpha)))
@@ -305,16 +310,32 @@ def _p_value(pairs: _Pairs, least_gain: float, rng: np.random.Generator) -> tupl
     return _signs(pairs.differences - least_gain, rng), "randomisation test over tasks"
 
 
-def _bootstrap(differences: Floats, rng: np.random.Generator) -> Floats:
-    """Return the mean of each resample of the tasks, shape [RESAMPLES]."""
+def _interval(pairs: _Pairs, rewards: Rewards) -> tuple[float, float]:
+    """Bound the gain with 95 % confidence, two-sided; NaN if nothing tells how tasks differ."""
+    differences = pairs.differences.tolist()
+    low, high = rewards.range
+    # One pair of 0 and 1, one of 1 and 0, and two of equal rewards, each half.
+    of_pairs = [(1.0, 0.5), (-1.0, 0.5), (0.0, 1.0)] if rewards.is_success else []
+    share = len(differences) / max(pairs.paired, 1)
+    imagined = [(value, count * share) for value, count in of_pairs]
+    found = interval_of_mean(differences, [1] * len(differences), imagined)
+    if found is None:
+        return math.nan, math.nan
+    if rewards.refusals:  # the range is unknown
+        return found
+    return max(found[0], low - high), min(found[1], high - low)
+
+
+def _bootstrap_bound(differences: Floats, alpha: float, rng: np.random.Generator) -> float:
+    """Bound the gain from below by resampling the tasks; NaN without tasks."""
     count = len(differences)
     if not count:
-        return np.empty(0)
+        return math.nan
     parts = [
         differences[rng.integers(count, size=(RESAMPLES // PARTS, count))].mean(axis=1)
         for _ in range(PARTS)
     ]
-    return np.concatenate(parts)
+    return float(np.quantile(np.concatenate(parts), alpha))
 
 
 def _signs(differences: Floats, rng: np.random.Generator) -> float:

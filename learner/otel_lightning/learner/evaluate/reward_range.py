@@ -46,6 +46,11 @@ class Rewards:
     """Whether the user gave no range."""
     refusals: tuple[str, ...] = ()
 
+    @property
+    def is_success(self) -> bool:
+        """Whether all rewards are 0 or 1."""
+        return self.assumed and not self.refusals
+
     def __str__(self) -> str:
         """Name the range and where it comes from."""
         low, high = (f"{end:g}" for end in self.range)

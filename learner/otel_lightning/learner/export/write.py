@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from otel_lightning.collector.files.atomic import folder_for, replaced
+from otel_lightning.collector.files.atomic import wanted_file
 from otel_lightning.collector.store import Store, StoreLike, opened, statement
 from otel_lightning.collector.store.sql_text import Value
 from otel_lightning.collector.terminal.progress import Progress
@@ -97,7 +97,7 @@ def export_transitions(
         raise DataError(f"'{output}' must end with {' or '.join(WRITERS)}.")
     if not math.isfinite(threshold):
         raise DataError(f"--threshold is {threshold}; it must be a finite number.")
-    with folder_for(output), replaced(output) as temporary:
+    with wanted_file(output) as temporary:
         with opened(store) as db, bounded(db), writer(temporary, form) as write:
             if not db.count("transition_rows"):
                 raise no_transitions(store)

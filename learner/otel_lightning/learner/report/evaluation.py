@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from otel_lightning.collector.files.atomic import make_folder_of
+from otel_lightning.collector.files.atomic import wanted_file
 from otel_lightning.learner.evaluate.estimates import ValueEstimate
 from otel_lightning.learner.policy.evaluate import Answer
 from otel_lightning.learner.report.plots import BLUE, GREY, ORANGE, STYLE, WIDTH, short
@@ -30,6 +30,8 @@ Panel = tuple[float, Callable[[Axes], None]]
 def save_plots(answer: Answer, path: Path) -> None:
     """Draw an evaluation as a picture: SVG, PNG or PDF by the name of the file.
 
+    The file appears only when it is complete.
+
     The same evaluation gives the same bytes.
 
     Args:
@@ -40,7 +42,6 @@ def save_plots(answer: Answer, path: Path) -> None:
         OSError: If the file cannot be written.
     """
     panels = _panels(answer)
-    make_folder_of(path)
     # matplotlib writes the present time unless its field is None.
     date = {"CreationDate": None} if path.suffix == ".pdf" else {}
     date |= {"Date": None} if path.suffix == ".svg" else {}
@@ -50,7 +51,8 @@ def save_plots(answer: Answer, path: Path) -> None:
         rows = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
         for (_, draw), axes in zip(panels, rows[:, 0], strict=True):
             draw(axes)
-        figure.savefig(path, dpi=150, metadata=date, facecolor="white", transparent=False)
+        with wanted_file(path) as temporary:
+            figure.savefig(temporary, dpi=150, metadata=date, facecolor="white", transparent=False)
 
 
 def _panels(answer: Answer) -> list[Panel]:

@@ -20,7 +20,7 @@ import jinja2
 import polars as pl
 from markupsafe import Markup
 
-from otel_lightning.collector.files.atomic import folder_for, replaced
+from otel_lightning.collector.files.atomic import wanted_file
 from otel_lightning.collector.show.rollout import Window, read_rollout
 from otel_lightning.collector.show.text import TextStyle, as_text
 from otel_lightning.collector.store import Sql, Store, StoreLike, opened
@@ -87,7 +87,7 @@ def write_report(
     """
     with opened(store) as db:
         html, facts = _report(db, run, examples)
-    with folder_for(output), replaced(output) as temporary:
+    with wanted_file(output) as temporary:
         temporary.write_text(html, encoding="utf-8")
     skipped = {newer.run_id: str(newer.metrics.get("error", "")) for newer in facts.skipped}
     return Written(output, facts.run.run_id, facts.run.outcome, len(html.encode()), skipped)
