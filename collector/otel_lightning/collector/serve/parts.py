@@ -75,7 +75,11 @@ def start_parts(
         loader.restore(kept)
         _log_previous_end(run, spool)
         if settings.loader.derive and (count := mark_underived(store)):
-            logger.info("%d traces that came last have no derived rows: derived again.", count)
+            logger.info(
+                "%d of the newest traces have no derived rows, so they are read again: they hold "
+                "no model or tool calls, or a kill came before they were derived.",
+                count,
+            )
         _register_functions(store, loader, settings.store)
         idle_connections = IdleConnections(_ports(settings, server), most_connections)
         certificates = CertificateWatch(settings.tls, alarms) if settings.tls else None
