@@ -38,6 +38,13 @@ def test_gain_on_all_of_three_tasks_is_no_proof() -> None:
     assert "p = 0.12 is not below 0.05" in comparison.refusals[0]
 
 
+def test_bound_of_a_small_gain_is_below_it_and_refuses() -> None:
+    base, other = counted(4, 3, 20)
+    comparison = compare_sides(("a", base), ("b", other))
+    assert comparison.gain > 0
+    assert comparison.refusals[0].startswith("the gain is at least -")
+
+
 def test_real_gain_passes_and_a_greater_least_gain_refuses_it() -> None:
     rng = np.random.default_rng(0)
     levels = rng.uniform(0.2, 0.6, (80, 1))
